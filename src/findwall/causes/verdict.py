@@ -24,6 +24,7 @@ from findwall.model.catalogue import (
 from findwall.model.causes import UNKNOWN, ByCause
 from findwall.replay.step_reading import Scenario
 from findwall.step.timed_steps import in_line_share, others_share
+from findwall.work.work_facts import WorkFacts
 
 # Of the time without a core: a job of one thread has less, and loses nothing.
 NOTICED_IN_LINE_SHARE = WORTH_IT
@@ -92,7 +93,7 @@ def _why_nobody_can_tell(facts: Facts, found: set[str]) -> str:
     return "unexplained" if mostly_idle > 0 else "unknown"
 
 
-def _floors_guessed(facts: Facts, best: str) -> bool:
+def _floors_guessed(facts: WorkFacts, best: str) -> bool:
     """Whether a recording without shapes is asked how far device work is from its floor: names tell its
     class, and whether it runs on the wrong pipe, but not that. Counters do."""
     has_shapes = facts.timeline.header.shapes or (facts.timeline.events.inputs >= 0).any()

@@ -15,6 +15,7 @@ from findwall.model.machine import MATH_TYPES, Telemetry
 from findwall.model.measured_run import Rank, Run
 from findwall.step.links import TELLS_MEMORY
 from findwall.units import NOT_ZERO_NS, ms
+from findwall.work.work_facts import WorkFacts
 
 NARROWEST_SHARE = 0.5  # of a product's bytes: what no narrower format that is advised goes below
 
@@ -65,16 +66,16 @@ def _cores(telemetry: Telemetry) -> int | None:
     return telemetry.cpu.cores if telemetry.cpu is not None else None
 
 
-def _copies_tell_memory(facts: Facts) -> bool:
+def _copies_tell_memory(facts: WorkFacts) -> bool:
     return bool(matching(facts, np.concatenate([uploaded(facts), downloaded(facts)]), TELLS_MEMORY).any())
 
 
-def _longest_small(facts: Facts) -> float:
+def _longest_small(facts: WorkFacts) -> float:
     index = facts.atoms.index[facts.atoms.of("launch-bound")]
     return ms(float(facts.kernels.duration[index].max(initial=0)))
 
 
-def _lowest_at_roof(facts: Facts) -> float | None:
+def _lowest_at_roof(facts: WorkFacts) -> float | None:
     atoms = np.concatenate([facts.atoms.of("at-the-roof"), facts.atoms.of("memory-roof")])
     atoms = atoms[facts.atoms.own[atoms] > 0]
     if len(atoms) == 0:

@@ -24,7 +24,7 @@ from findwall.model.machine import CONTENDED, Ceilings, Finding
 from findwall.model.measured_run import Rank, Run
 from findwall.step.timed_steps import FEWEST_STEPS
 from findwall.units import GIB, ms
-from findwall.work.work_facts import BOUNDS
+from findwall.work.work_facts import BOUNDS, WorkFacts
 
 KERNELS_LISTED = 200  # in the document: far more than a person reads, few enough to keep it small
 NORMAL_95 = 1.96  # standard errors on either side of a mean that hold it 95 times in 100
@@ -272,7 +272,7 @@ def _matmul(facts: Facts) -> Question:
     return Question("matmul", _yes(value >= MAJORITY_SHARE), value, claim=part)  # type: ignore[arg-type]
 
 
-def _peak(facts: Facts) -> Question:
+def _peak(facts: WorkFacts) -> Question:
     matrix = of_class(facts, *MATRIX_CLASSES)
     index = facts.atoms.index
     floor = np.fmin(facts.kernels.floor[index], facts.kernels.better_floor[index])

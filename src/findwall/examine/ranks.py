@@ -18,10 +18,10 @@ from findwall.model.intervals import I64
 from findwall.replay.step_reading import Scenario, StepReading
 from findwall.step.call_names import collective_name
 from findwall.step.comms import HOST_COLLECTIVE
-from findwall.step.step_facts import rows_matching
+from findwall.step.step_facts import StepFacts, rows_matching
 from findwall.units import NS_PER_S, ms
 from findwall.work.op_families.movement import message_bytes
-from findwall.work.work_facts import DeviceAtoms
+from findwall.work.work_facts import DeviceAtoms, WorkFacts
 
 # Chosen by hand, not calibrated.
 LARGE_MESSAGE_BYTES = 4 << 20  # from here on a transfer's rate is the link's, not its latency's
@@ -89,7 +89,7 @@ def _later(ranks: list[Facts], rows: I64) -> I64:
     return np.concatenate([np.full_like(start[:1], np.iinfo(np.int64).max), bound])
 
 
-def _collectives(facts: Facts) -> I64:
+def _collectives(facts: WorkFacts) -> I64:
     """Communication kernels of the rank's device, in the order they were issued."""
     kernels, events = facts.kernels, facts.timeline.events
     mine = kernels.communication & (events.kind[kernels.row] == Kind.KERNEL)
@@ -100,7 +100,7 @@ def _collectives(facts: Facts) -> I64:
     return ordered
 
 
-def _host_collectives(facts: Facts) -> I64:
+def _host_collectives(facts: StepFacts) -> I64:
     """Collectives that the host does itself (gloo), in the order they began."""
     rows = np.flatnonzero(facts.timeline.events.is_kind(Kind.ANNOTATION, Kind.OP))
     rows = rows_matching(facts.timeline, rows, HOST_COLLECTIVE)
@@ -135,14 +135,14 @@ def _shift(one: list[str], other: list[str]) -> int | None:
     return None
 
 
-def _label(facts: Facts, row: int) -> str:
+def _label(facts: StepFacts, row: int) -> str:
     """What tells a collective from the next one of its rank."""
     extra = facts.timeline.extra_of(row)
     group = extra.group_name if extra is not None else None
     return f"{collective_name(facts.timeline, facts.links, row)} {group or ''}"
 
 
-def _bus_rate(facts: Facts, rows: I64, transfer: I64) -> float | None:
+def _bus_rate(facts: StepFacts, rows: I64, transfer: I64) -> float | None:
     """Median bytes/s on the wire of large messages, without waiting; None where sizes are unknown."""
     sizes = message_bytes(facts.timeline, facts.links, rows)
     large = (sizes >= LARGE_MESSAGE_BYTES) & (transfer > 0)
@@ -152,7 +152,7 @@ def _bus_rate(facts: Facts, rows: I64, transfer: I64) -> float | None:
     return float(np.median(factor * sizes[large] / (transfer[large] / NS_PER_S)))
 
 
-def _wire_factor(facts: Facts, row: int) -> float:
+def _wire_factor(facts: StepFacts, row: int) -> float:
     """Bytes on the wire for a byte of message: an all-reduce sends everything out and back."""
     extra = facts.timeline.extra_of(row)
     size = (extra.group_size if extra is not None else None) or facts.timeline.header.world_size or 2
@@ -180,7 +180,7 @@ def with_ranks(facts: Facts, findings: RankFindings, at: int) -> Facts:
     return replace(facts, atoms=atoms, ranks=findings)
 
 
-def _split(facts: Facts, atoms: DeviceAtoms, findings: RankFindings, at: int) -> DeviceAtoms:
+def _split(facts: WorkFacts, atoms: DeviceAtoms, findings: RankFindings, at: int) -> DeviceAtoms:
     share_of = dict(zip(findings.rows[:, at].tolist(), findings.waiting[:, at].tolist(), strict=True))
     talk = facts.kernels.communication[atoms.index]
     share = np.zeros(len(atoms.index))

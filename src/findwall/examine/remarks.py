@@ -16,9 +16,10 @@ from findwall.model.kinds import SELDOM, USUAL, StepKind
 from findwall.model.measured_run import Rank, Run
 from findwall.probe.probe_plan import far_off
 from findwall.step.step_bounds import step_numbers
-from findwall.step.step_facts import CUT_AWAY, NOT_RECORDED, START_UP
+from findwall.step.step_facts import CUT_AWAY, NOT_RECORDED, START_UP, StepFacts
 from findwall.step.timed_steps import holding_down
 from findwall.units import ms
+from findwall.work.work_facts import WorkFacts
 
 OPS_NAMED = 3  # in one note
 RANKS_NAMED = 8  # in one note
@@ -52,7 +53,7 @@ def _about_probes(facts: Facts) -> list[Claim]:
     return [Claim("probes/far-off", names=numbered("op", sorted(set(off))[:OPS_NAMED]))] if off else []
 
 
-def _about_profiled(facts: Facts) -> list[Claim]:
+def _about_profiled(facts: WorkFacts) -> list[Claim]:
     """What of a profile by Nsight Compute was used."""
     found = facts.profiled
     if found is None:
@@ -94,7 +95,7 @@ def _about_step(facts: Facts) -> list[Claim]:
     return [Claim("step/estimated", figures)]
 
 
-def what_once(facts: Facts) -> Claim:
+def what_once(facts: StepFacts) -> Claim:
     """The kinds of start-up, the one that takes longest first, and its longest call."""
     once = facts.whole.left_out.of(*START_UP)
     took = {reason: once.of(reason).length for reason in START_UP}
@@ -114,7 +115,7 @@ def _about_left_out(facts: Facts) -> list[Claim]:
     return notes
 
 
-def _about_window(facts: Facts) -> list[Claim]:
+def _about_window(facts: StepFacts) -> list[Claim]:
     kept, steps = facts.steps.count, facts.whole.steps.count
     found = [*_about_cold_steps(facts), *_about_evaluations(facts)]
     if kept < steps:
@@ -122,14 +123,14 @@ def _about_window(facts: Facts) -> list[Claim]:
     return found
 
 
-def _about_cold_steps(facts: Facts) -> list[Claim]:
+def _about_cold_steps(facts: StepFacts) -> list[Claim]:
     cold = facts.whole.cold_ms
     longest = max(cold, default=0.0)
     figures: dict[str, Figure] = {"steps": len(cold), "several": len(cold) > 1, "longest_ms": longest}
     return [Claim("window/cold", figures)] if cold else []
 
 
-def _about_evaluations(facts: Facts) -> list[Claim]:
+def _about_evaluations(facts: StepFacts) -> list[Claim]:
     recorded = facts.rank.timeline
     numbers = set() if recorded is None or not facts.rank.evaluated else set(step_numbers(recorded).tolist())
     held = len(numbers & facts.rank.evaluated)
@@ -137,7 +138,7 @@ def _about_evaluations(facts: Facts) -> list[Claim]:
     return [Claim("window/evaluations", figures)] if held else []
 
 
-def _about_recording(facts: Facts) -> list[Claim]:
+def _about_recording(facts: WorkFacts) -> list[Claim]:
     header = facts.timeline.header
     notes = [Claim("recording/no-shapes", {"recorder": header.recorder})] if not header.shapes else []
     if not facts.ceilings.known and not header.devices and header.recorder == NSYS:
@@ -152,13 +153,13 @@ def _about_recording(facts: Facts) -> list[Claim]:
     return notes
 
 
-def _about_captures(facts: Facts) -> list[Claim]:
+def _about_captures(facts: WorkFacts) -> list[Claim]:
     share = captured_share(facts) if facts.rank.captures else None
     captures = {"captures": len(facts.rank.captures), "named_share": share}
     return [] if share is None else [Claim("captures/used", {**captures})]
 
 
-def _about_links(facts: Facts) -> list[Claim]:
+def _about_links(facts: StepFacts) -> list[Claim]:
     ambiguous = facts.whole.links.ambiguous
     return [Claim("links/ambiguous", {"events": ambiguous})] if ambiguous else []
 

@@ -52,6 +52,7 @@ from findwall.replay.step_reading import Scenario
 from findwall.step.step_facts import CUT_AWAY, START_UP
 from findwall.step.timed_steps import in_line_share, timed_causes
 from findwall.units import ms
+from findwall.work.work_facts import WorkFacts
 
 ROOFS = ("at-the-roof", "memory-roof")  # verdicts that rest on how high the ceilings are
 ROUNDING_SHARE = 1e-9  # of the step: what sums of floats are off by
@@ -207,7 +208,7 @@ def _no_floor(facts: Facts) -> Claim:
     return Claim("undecided/no-floor", figures, parts=[_why_blind(facts)])
 
 
-def _why_blind(facts: Facts) -> Claim:
+def _why_blind(facts: WorkFacts) -> Claim:
     header = facts.timeline.header
     if not facts.ceilings.known:
         if not header.devices and header.recorder == NSYS:

@@ -6,18 +6,19 @@ import re
 
 import numpy as np
 
-from findwall.facts.facts import Facts, of_class, rows_of
+from findwall.facts.facts import of_class, rows_of
 from findwall.facts.gradient_free_work import backward_starts, unrecorded_rows
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import I64
 from findwall.step.call_names import OPTIMIZER_STEP
 from findwall.step.parameter_updates import between_passes, on_shapes, parameter_shapes
-from findwall.step.step_facts import found_once, rows_matching
+from findwall.step.step_facts import StepFacts, found_once, rows_matching
+from findwall.work.work_facts import WorkFacts
 
 
 @found_once
-def averages(facts: Facts) -> I64:
+def averages(facts: WorkFacts) -> I64:
     """The atoms of it, if there is one."""
     timeline, links = facts.timeline, facts.links
     atoms = np.flatnonzero(~of_class(facts, "optimizer", *MATRIX_CLASSES))
@@ -42,7 +43,7 @@ def averages(facts: Facts) -> I64:
     return atoms[np.isin(links.op[rows], ops[(at >= first[window]) & (at <= last[window])])]
 
 
-def _behind_optimizer(facts: Facts, ops: I64) -> Bool:
+def _behind_optimizer(facts: StepFacts, ops: I64) -> Bool:
     """Which of these come after an optimizer's step, with no backward pass between: clipping is not one."""
     events = facts.timeline.events
     ranges = rows_matching(facts.timeline, facts.timeline.rows(Kind.ANNOTATION, Kind.OP), OPTIMIZER_STEP)
@@ -54,19 +55,19 @@ def _behind_optimizer(facts: Facts, ops: I64) -> Bool:
 
 
 @found_once
-def rows_beside_the_model(facts: Facts) -> I64:
+def rows_beside_the_model(facts: WorkFacts) -> I64:
     """Device rows without gradients, and those of an average of the weights."""
     return np.union1d(unrecorded_rows(facts), rows_of(facts, averages(facts)))
 
 
 @found_once
-def beside_the_model(facts: Facts) -> Bool:
+def beside_the_model(facts: WorkFacts) -> Bool:
     """Which atoms are of such rows."""
     return np.isin(rows_of(facts, np.arange(len(facts.atoms.index))), rows_beside_the_model(facts))
 
 
 @found_once
-def behind_the_products(facts: Facts) -> I64:
+def behind_the_products(facts: WorkFacts) -> I64:
     """The atoms of it, forward and backward."""
     row, launch = facts.queue.row, facts.links.launch[facts.queue.row]
     back = (launch >= 0) & facts.links.backward[np.maximum(launch, 0)]

@@ -19,6 +19,7 @@ from findwall.replay.change import Change, HostWork, Launch, Ready, Scale
 from findwall.replay.curves import curves
 from findwall.replay.graph import LAUNCHING
 from findwall.units import NOT_ZERO_NS, NS_PER_S
+from findwall.work.work_facts import WorkFacts
 
 # Times the memory's rate: what a cache gives at most. Chosen by hand, above what such caches reach.
 CACHE_RATIO = 3.0
@@ -46,12 +47,12 @@ def ideal(facts: Facts, *causes: str) -> Change:
     return sum((facts.taken_away(cause) for cause in causes), Change())
 
 
-def to_floor(facts: Facts, atoms: I64, floor: F64 | None = None) -> Change:
+def to_floor(facts: WorkFacts, atoms: I64, floor: F64 | None = None) -> Change:
     """Device time of some atoms at its floor, or at one that is given, in ns of the trace's own time."""
     return taken_away.to_floor(facts.atoms, facts.kernels, atoms, floor)
 
 
-def at_math(facts: Facts, atoms: I64, math: str, share_of_bytes: float = 1.0) -> Change:
+def at_math(facts: WorkFacts, atoms: I64, math: str, share_of_bytes: float = 1.0) -> Change:
     """Kernels that multiply, at the ceiling of another number format, on so many of their bytes.
 
     Nothing changes where no such ceiling is known.
@@ -62,7 +63,7 @@ def at_math(facts: Facts, atoms: I64, math: str, share_of_bytes: float = 1.0) ->
     return to_floor(facts, atoms, floor_in(facts, atoms, math, share_of_bytes) * share)
 
 
-def floor_in(facts: Facts, atoms: I64, math: str, share_of_bytes: float) -> F64:
+def floor_in(facts: WorkFacts, atoms: I64, math: str, share_of_bytes: float) -> F64:
     """The floor of products in another number format, on so many of their bytes; NaN unknown.
 
     Without FLOPs the floor that the kernel's name told stands in for them.
@@ -74,12 +75,12 @@ def floor_in(facts: Facts, atoms: I64, math: str, share_of_bytes: float) -> F64:
     return np.where(np.isnan(table.flops[index]), table.better_floor[index], least)
 
 
-def at_most(facts: Facts, atoms: I64, factor: float) -> Change:
+def at_most(facts: WorkFacts, atoms: I64, factor: float) -> Change:
     """Kernels that take so many times as long as now."""
     return to_floor(facts, atoms, facts.atoms.own[atoms] * factor)
 
 
-def at_least_bytes(facts: Facts, atoms: I64) -> Change:
+def at_least_bytes(facts: WorkFacts, atoms: I64) -> Change:
     """Kernels replaced by others that do the same as fast as their bytes can be moved.
 
     Nothing is fused. What fits in the cache may come from there; of unknown work nothing need remain.
@@ -89,18 +90,18 @@ def at_least_bytes(facts: Facts, atoms: I64) -> Change:
     return to_floor(facts, atoms, np.nan_to_num(table.floor[index]) * share / _cache_ratio(facts, atoms))
 
 
-def as_chains(facts: Facts, atoms: I64) -> Change:
+def as_chains(facts: WorkFacts, atoms: I64) -> Change:
     """Kernels that move bytes as one kernel a chain: at their floor, faster where the cache holds it all."""
     return to_floor(facts, atoms, facts.atoms.floor[atoms] / _cache_ratio(facts, atoms))
 
 
-def _cache_ratio(facts: Facts, atoms: I64) -> F64:
+def _cache_ratio(facts: WorkFacts, atoms: I64) -> F64:
     """How many times faster than memory what each kernel moves may come."""
     cached = facts.kernels.bytes[facts.atoms.index[atoms]] <= (facts.ceilings.l2_bytes or 0)
     return np.where(cached, CACHE_RATIO, 1.0)
 
 
-def bare_convolutions(facts: Facts) -> Change:
+def bare_convolutions(facts: WorkFacts) -> Change:
     """Convolutions at their floor, and nothing beside them: no turning round, no bias of its own."""
     inside = under_convolution(facts)
     multiply = of_class(facts, *MATRIX_CLASSES)
@@ -109,19 +110,19 @@ def bare_convolutions(facts: Facts) -> Change:
     return to_floor(facts, atoms, least)
 
 
-def knows_floor(facts: Facts, atoms: I64) -> bool:
+def knows_floor(facts: WorkFacts, atoms: I64) -> bool:
     """Whether anything is known of what some kernels must take; of none at all it is."""
     index = facts.atoms.index[atoms]
     known = ~np.isnan(facts.kernels.flops[index]) | ~np.isnan(facts.kernels.better_floor[index])
     return len(atoms) == 0 or bool(known.any())
 
 
-def gone(facts: Facts, atoms: I64) -> Change:
+def gone(facts: WorkFacts, atoms: I64) -> Change:
     """Kernels that are not there any more, nor their launches."""
     return taken_away.dropped(facts.atoms, facts.kernels, atoms)
 
 
-def free_launches(facts: Facts, atoms: I64 | None = None) -> Change:
+def free_launches(facts: WorkFacts, atoms: I64 | None = None) -> Change:
     """Launching costs the host nothing: of all kernels, or of some."""
     if atoms is None:
         return Change((HostWork(LAUNCHING, 0.0),))
@@ -149,20 +150,20 @@ def roofline_ns(facts: Facts) -> float | None:
 LARGE_IN_LISTS = 1.18
 
 
-def lists_at_best(facts: Facts, atoms: I64) -> Change:
+def lists_at_best(facts: WorkFacts, atoms: I64) -> Change:
     """The same bytes as fast as memory has them, in launches that cost nothing."""
     ready = Change((Ready(rows_of(facts, atoms), turn=0.0),))
     return to_floor(facts, atoms, passes_ns(facts, atoms)) + free_launches(facts, atoms) + ready
 
 
-def passes_ns(facts: Facts, atoms: I64) -> F64:
+def passes_ns(facts: WorkFacts, atoms: I64) -> F64:
     """What each kernel's own bytes must take, ns; NaN unknown."""
     index = facts.atoms.index[atoms]
     share = facts.atoms.own[atoms] / np.maximum(facts.kernels.duration[index], 1)
     return facts.kernels.floor[index] * share
 
 
-def in_lists(facts: Facts, atoms: I64) -> Change:
+def in_lists(facts: WorkFacts, atoms: I64) -> Change:
     """The same bytes, large ones more slowly than one by one, small ones without a start for each."""
     index = np.unique(facts.atoms.index[atoms])
     rows = facts.kernels.row[index]

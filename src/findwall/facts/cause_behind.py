@@ -12,7 +12,7 @@ from findwall.model.causes import CAUSES, UNKNOWN, ByCause, cause_index
 from findwall.model.intervals import F64
 from findwall.replay.blame import blame
 from findwall.replay.graph import Graph
-from findwall.work.work_facts import BOUNDS
+from findwall.work.work_facts import BOUNDS, WorkFacts
 
 
 def cause_after(facts: Facts, graph: Graph, moved: Iterable[str], step: float) -> str | None:
@@ -43,7 +43,7 @@ def _device_time(facts: Facts, graph: Graph) -> F64:
     return facts.atoms.own * factor[facts.kernels.row[facts.atoms.index]]
 
 
-def _roof(facts: Facts, own: F64) -> str | None:
+def _roof(facts: WorkFacts, own: F64) -> str | None:
     """The roof of what takes most of the time that is left: products, also those that are others now, or
     passes over memory; None where that is of unknown cause."""
     known = facts.atoms.cause != cause_index(UNKNOWN)

@@ -22,6 +22,7 @@ from findwall.model.intervals import I64
 from findwall.model.short_kernel_names import short_kernel, shorten
 from findwall.step.call_names import collective_name
 from findwall.units import ms
+from findwall.work.work_facts import WorkFacts
 
 # Chosen by hand, not calibrated.
 CARRIERS_SEARCHED = 12  # longest first: what is named in a sentence is found among these
@@ -84,7 +85,7 @@ def carriers(facts: Facts, cause: str, limit: int = EVIDENCE_ROWS) -> list[Carri
     return sorted(found, key=lambda one: (-one.ms, one.kernel, one.op or ""))[:limit]
 
 
-def atoms_of_carrier(facts: Facts, cause: str, carrier: Carrier) -> I64:
+def atoms_of_carrier(facts: WorkFacts, cause: str, carrier: Carrier) -> I64:
     """The device rows that it is made of."""
     atoms = facts.atoms.of(cause)
     group, _ = _groups(facts, atoms)
@@ -92,7 +93,7 @@ def atoms_of_carrier(facts: Facts, cause: str, carrier: Carrier) -> I64:
     return mine
 
 
-def _known_ms(facts: Facts, ns: float) -> float | None:
+def _known_ms(facts: WorkFacts, ns: float) -> float | None:
     return None if np.isnan(ns) or not facts.ceilings.known else ms(float(ns))
 
 
@@ -102,7 +103,7 @@ def _longest_groups(total: np.ndarray, longest: np.ndarray, limit: int) -> list[
     return [(at, int(longest[at])) for at in wanted.tolist()]
 
 
-def _groups(facts: Facts, atoms: np.ndarray) -> tuple[np.ndarray, int]:
+def _groups(facts: WorkFacts, atoms: np.ndarray) -> tuple[np.ndarray, int]:
     """A number for each distinct (kernel name, op name, recorded inputs)."""
     events = facts.timeline.events
     index = facts.atoms.index[atoms]
@@ -117,7 +118,7 @@ def _groups(facts: Facts, atoms: np.ndarray) -> tuple[np.ndarray, int]:
     return group.reshape(-1), len(distinct)
 
 
-def name_carrier(facts: Facts, carrier: Carrier) -> str:
+def name_carrier(facts: WorkFacts, carrier: Carrier) -> str:
     """ "aten::addmm [8192×768]·[768×50257] bf16 (ampere_bf16_s1688gemm…align1)"."""
     kernel = short_kernel(carrier.kernel)
     if facts.kernel_class(carrier.atom) == "collective":
@@ -145,7 +146,7 @@ def kernel_evidence(facts: Facts, cause: str, of: str = "") -> list[Evidence]:
 
 
 def as_evidence(
-    facts: Facts, carrier: Carrier, what: str, figures: dict[str, Figure], parts: Sequence[Claim] = ()
+    facts: WorkFacts, carrier: Carrier, what: str, figures: dict[str, Figure], parts: Sequence[Claim] = ()
 ) -> Evidence:
     """A carrier with what is said of it: its kernel, op, shapes and line."""
     line = line_of(facts, carrier.op_row)
@@ -153,7 +154,7 @@ def as_evidence(
     return Evidence("", carrier.kernel, carrier.op, line, carrier.ms, claim.with_parts(*parts))
 
 
-def carrier_names(facts: Facts, carrier: Carrier) -> dict[str, str]:
+def carrier_names(facts: WorkFacts, carrier: Carrier) -> dict[str, str]:
     """What it is called: a collective by its own name, else its op with its shapes, and its kernel."""
     if facts.kernel_class(carrier.atom) == "collective":
         return {"collective": _doing(facts, carrier), "kernel": carrier.kernel}
@@ -162,7 +163,7 @@ def carrier_names(facts: Facts, carrier: Carrier) -> dict[str, str]:
     return known(op=carrier.op, shapes=shapes_text(facts, carrier.op_row), kernel=carrier.kernel)
 
 
-def _doing(facts: Facts, carrier: Carrier) -> str:
+def _doing(facts: WorkFacts, carrier: Carrier) -> str:
     """What a carrier does, in one name."""
     if facts.kernel_class(carrier.atom) == "collective":
         row = int(facts.kernels.row[facts.atoms.index[carrier.atom]])

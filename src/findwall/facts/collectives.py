@@ -17,9 +17,10 @@ from findwall.model.intervals import F64, I64, union
 from findwall.step.call_names import OPTIMIZER_STEP, collective_name
 from findwall.step.comms import HOST_COLLECTIVE
 from findwall.step.links import DOWNLOAD, UPLOAD
-from findwall.step.step_facts import rows_matching
+from findwall.step.step_facts import StepFacts, rows_matching
 from findwall.units import ms
 from findwall.work.op_arguments import Arguments
+from findwall.work.work_facts import WorkFacts
 
 EXPOSED_COLLECTIVE = "exposed-collective"
 
@@ -66,7 +67,7 @@ def host_collectives(facts: Facts) -> list[HostCollective]:
     return sorted(found, key=lambda one: (-one.ms, one.name, -(one.nbytes or 0.0)))
 
 
-def _rows(facts: Facts) -> I64:
+def _rows(facts: StepFacts) -> I64:
     """Host collectives that begin in the steps looked at."""
     events, host = facts.timeline.events, facts.steps.host
     rows = facts.timeline.rows(Kind.ANNOTATION, Kind.OP)
@@ -77,7 +78,7 @@ def _rows(facts: Facts) -> I64:
     return mine
 
 
-def _bytes(facts: Facts, row: int) -> float | None:
+def _bytes(facts: StepFacts, row: int) -> float | None:
     tensors = Arguments(facts.timeline.inputs_of(row)).tensors()
     return float(sum(tensor.elements * tensor.size for tensor in tensors)) if tensors else None
 
@@ -97,7 +98,7 @@ def _waited(facts: Facts, groups: list[I64]) -> F64:
 # -- on the device ---------------------------------------------------------------------------------
 
 
-def _staging(facts: Facts) -> Bool:
+def _staging(facts: WorkFacts) -> Bool:
     """Which of the window's rows copy a collective's data to the host or back."""
     events, kernels, index = facts.timeline.events, facts.kernels, facts.atoms.index
     rows = kernels.row[index]
@@ -107,7 +108,7 @@ def _staging(facts: Facts) -> Bool:
     return mask
 
 
-def staged_bytes(facts: Facts) -> float:
+def staged_bytes(facts: WorkFacts) -> float:
     """Bytes a step that collectives take through the host's memory, the larger way; 0 if they do not."""
     rows = facts.kernels.row[facts.atoms.index[_staging(facts)]]
     events = facts.timeline.events
@@ -130,12 +131,12 @@ _BROADCAST = re.compile(r"broadcast", re.IGNORECASE)
 _ALL_REDUCE = re.compile(r"all_?reduce", re.IGNORECASE)
 
 
-def forward_passes(facts: Facts) -> I64:
+def forward_passes(facts: StepFacts) -> I64:
     """The ranges of DistributedDataParallel's forward passes, in order."""
     return _ranges(facts, _FORWARD)
 
 
-def buffers_sent(facts: Facts) -> I64:
+def buffers_sent(facts: WorkFacts) -> I64:
     """Device rows of broadcasts that a forward pass begins with."""
     events, passes = facts.timeline.events, forward_passes(facts)
     rows, issued = _collectives(facts, _BROADCAST)
@@ -143,7 +144,7 @@ def buffers_sent(facts: Facts) -> I64:
     return rows[inside]
 
 
-def reduced_too_early(facts: Facts) -> I64:
+def reduced_too_early(facts: WorkFacts) -> I64:
     """Device rows of gradient reductions after which another forward pass comes before the next update.
 
     Only what the last pass before a step has added up is ever used.
@@ -158,7 +159,7 @@ def reduced_too_early(facts: Facts) -> I64:
     return rows[known & (following < after)]
 
 
-def _collectives(facts: Facts, pattern: re.Pattern[str], backward: bool = False) -> tuple[I64, I64]:
+def _collectives(facts: WorkFacts, pattern: re.Pattern[str], backward: bool = False) -> tuple[I64, I64]:
     """Device rows of one kind of collective, of the forward or backward pass, and when each was issued."""
     rows = facts.kernels.row[np.unique(facts.atoms.index[facts.kernels.communication[facts.atoms.index]])]
     launch = facts.links.launch[rows]
@@ -169,17 +170,17 @@ def _collectives(facts: Facts, pattern: re.Pattern[str], backward: bool = False)
     return rows[mine], facts.timeline.events.start[launch[mine]]
 
 
-def _ranges(facts: Facts, pattern: re.Pattern[str]) -> I64:
+def _ranges(facts: StepFacts, pattern: re.Pattern[str]) -> I64:
     rows = rows_matching(facts.timeline, facts.timeline.rows(Kind.ANNOTATION), pattern)
     return rows[np.argsort(facts.timeline.events.start[rows], kind="stable")]
 
 
-def maker(facts: Facts) -> str | None:
+def maker(facts: WorkFacts) -> str | None:
     """Who made the device; None where that is not known, or where it is the cores."""
     return None if on_cores(facts) else vendor(facts.ceilings.device or facts.run.device_name or "") or None
 
 
-def topology_tool(facts: Facts) -> str | None:
+def topology_tool(facts: WorkFacts) -> str | None:
     """The command that shows how this maker's devices are linked; None where the maker is not known."""
     return TOPOLOGY_TOOLS.get(maker(facts) or "")
 

@@ -19,6 +19,7 @@ from findwall.replay.graph import Graph
 from findwall.replay.simulate import Replay
 from findwall.replay.step_reading import Scenario, StepReading
 from findwall.replay.taken_away import taken_away
+from findwall.step.step_facts import StepFacts
 from findwall.units import NOT_ZERO_NS, ms
 from findwall.work.fusion import unfollowed
 from findwall.work.work_facts import WorkFacts
@@ -246,7 +247,7 @@ def time_of(facts: Facts, atoms: I64) -> float:
     return ms(float(facts.own[atoms].sum()))
 
 
-def of_class(facts: Facts, *names: str) -> Bool:
+def of_class(facts: WorkFacts, *names: str) -> Bool:
     """Which atoms are of these kernel classes."""
     return facts.kernels.is_class(*names)[facts.atoms.index]
 
@@ -265,11 +266,11 @@ def busy_share(facts: Facts) -> float:
     return facts.reading.likely.busy / facts.step if facts.step > 0 else 0.0
 
 
-def rows_of(facts: Facts, atoms: I64) -> I64:
+def rows_of(facts: WorkFacts, atoms: I64) -> I64:
     """The device rows of some atoms."""
     return facts.kernels.row[facts.atoms.index[atoms]]
 
 
-def matching(facts: Facts, rows: I64, pattern: re.Pattern[str]) -> Bool:
+def matching(facts: StepFacts, rows: I64, pattern: re.Pattern[str]) -> Bool:
     """Which of these rows have such a name."""
     return facts.timeline.named(pattern, rows)[facts.timeline.events.name[rows]]

@@ -9,11 +9,12 @@ from findwall.facts.step_traits import device_word, on_cores
 from findwall.model.catalogue import WORTH_IT
 from findwall.model.claims import Claim, known
 from findwall.units import ms
+from findwall.work.work_facts import WorkFacts
 
 NO_MODEL = "these kernels have no model"
 
 
-def lacking(facts: Facts) -> Claim | None:
+def lacking(facts: WorkFacts) -> Claim | None:
     """What keeps floors from being known, if anything does."""
     if not facts.ceilings.known:
         return Claim("lacking/ceilings", {"on_cores": on_cores(facts)}, known(device=facts.ceilings.device))
@@ -23,7 +24,7 @@ def lacking(facts: Facts) -> Claim | None:
     return None
 
 
-def missing(facts: Facts) -> str | None:
+def missing(facts: WorkFacts) -> str | None:
     """The same as the end of a sentence."""
     if not facts.ceilings.known:
         name = facts.ceilings.device or "the trace does not name it"

@@ -29,8 +29,9 @@ from findwall.model.intervals import I64, union
 from findwall.step.call_names import OPTIMIZER_STEP
 from findwall.step.links import nearest
 from findwall.step.parameter_updates import updates_begin
-from findwall.step.step_facts import found_once, rows_matching
+from findwall.step.step_facts import StepFacts, found_once, rows_matching
 from findwall.units import NOT_ZERO_NS, ms
+from findwall.work.work_facts import WorkFacts
 
 # Ops without a tensor to work on, which have no number in any case.
 MADE_FROM_NOTHING = (
@@ -41,7 +42,7 @@ _MAKES = re.compile(rf"^aten::({MADE_FROM_NOTHING})|^TorchDynamo Cache Lookup")
 
 
 @found_once
-def heads_of(facts: Facts) -> I64:
+def heads_of(facts: StepFacts) -> I64:
     """Ops that Python itself called, outside of the autograd engine, by their thread and order."""
     events, links = facts.timeline.events, facts.links
     rows = facts.timeline.rows(Kind.OP)
@@ -51,33 +52,33 @@ def heads_of(facts: Facts) -> I64:
     return rows[np.lexsort((events.start[rows], events.thread[rows]))]
 
 
-def head_of(facts: Facts, heads: I64) -> I64:
+def head_of(facts: StepFacts, heads: I64) -> I64:
     """For each host row the head it runs in; -1 where it runs in none."""
     is_head = np.zeros(len(facts.timeline.events), bool)
     is_head[heads] = True
     return nearest(facts.timeline, facts.links.parent, is_head)
 
 
-def records(facts: Facts, heads: I64) -> Bool:
+def records(facts: StepFacts, heads: I64) -> Bool:
     """Which of these ops record gradients."""
     events = facts.timeline.events
     head = head_of(facts, heads)[events.is_kind(Kind.OP) & (events.sequence >= 0)]
     return np.isin(heads, head)
 
 
-def head_of_rows(facts: Facts, heads: I64, rows: I64) -> I64:
+def head_of_rows(facts: StepFacts, heads: I64, rows: I64) -> I64:
     """For each device row the head that issued it; -1 where none did."""
     launch = facts.links.launch[rows]
     return np.where(launch >= 0, head_of(facts, heads)[np.maximum(launch, 0)], -1)
 
 
-def backward_starts(facts: Facts) -> I64:
+def backward_starts(facts: StepFacts) -> I64:
     """When the ops of backward passes began, in their order."""
     events = facts.timeline.events
     return np.sort(events.start[facts.links.backward & events.is_kind(Kind.OP)])
 
 
-def unrecorded_rows(facts: Facts) -> I64:
+def unrecorded_rows(facts: WorkFacts) -> I64:
     """Device rows that a job which trains issues without recording gradients: clipping, metrics, evaluations,
     updates."""
     heads = heads_of(facts)
@@ -190,13 +191,13 @@ def beside_gradients(facts: Facts) -> list[Claim]:
     return [Claim("forward/without-gradients", figures, known(function=function), lines(place))]
 
 
-def _within(facts: Facts, heads: I64) -> I64:
+def _within(facts: StepFacts, heads: I64) -> I64:
     """These ops and all that run inside them."""
     ops = facts.timeline.rows(Kind.OP)
     return ops[head_of(facts, heads)[ops] >= 0]
 
 
-def _stretches(facts: Facts, heads: I64, numbered: Bool) -> list[tuple[int, int]]:
+def _stretches(facts: WorkFacts, heads: I64, numbered: Bool) -> list[tuple[int, int]]:
     """Runs of forward work without gradients: places in the list of heads, the last not included."""
     events = facts.timeline.events
     plain = ~numbered & ~_updates(facts, heads)
@@ -213,7 +214,7 @@ def _stretches(facts: Facts, heads: I64, numbered: Bool) -> list[tuple[int, int]
     return found
 
 
-def _updates(facts: Facts, heads: I64) -> Bool:
+def _updates(facts: WorkFacts, heads: I64) -> Bool:
     """Ops that change the parameters, or get their gradients ready for that."""
     events = facts.timeline.events
     at = events.start[heads]
@@ -229,7 +230,7 @@ def _updates(facts: Facts, heads: I64) -> Bool:
     return inside | np.isin(heads, own_heads)
 
 
-def _holds_layer(facts: Facts, heads: I64) -> Bool:
+def _holds_layer(facts: StepFacts, heads: I64) -> Bool:
     """Which of these ops run a layer of a model."""
     ops = facts.timeline.rows(Kind.OP)
     names = facts.timeline.events.name[ops]
@@ -237,7 +238,7 @@ def _holds_layer(facts: Facts, heads: I64) -> Bool:
     return np.isin(heads, head_of(facts, heads)[ops[named]])
 
 
-def _atoms_within(facts: Facts, heads: I64, stretches: list[tuple[int, int]]) -> tuple[I64, I64]:
+def _atoms_within(facts: WorkFacts, heads: I64, stretches: list[tuple[int, int]]) -> tuple[I64, I64]:
     """The device's work for stretches that multiply at all; its rows but for the first of each stretch."""
     rows = rows_of(facts, np.arange(len(facts.atoms.index)))
     launch = facts.links.launch[rows]
@@ -265,12 +266,12 @@ def _spent_ms(facts: Facts, atoms: I64, later: I64) -> float:
     return ms(float(facts.own[atoms].sum()) + waited * scale)
 
 
-def _in_most_steps(facts: Facts, atoms: I64) -> bool:
+def _in_most_steps(facts: WorkFacts, atoms: I64) -> bool:
     steps = np.unique(facts.queue.step[facts.queue.positions(np.unique(rows_of(facts, atoms)))])
     return len(steps) > MAJORITY_SHARE * facts.steps.count
 
 
-def _weights(facts: Facts, mine: I64, trained: I64) -> Weights:
+def _weights(facts: StepFacts, mine: I64, trained: I64) -> Weights:
     """Whether the layers without gradients are shaped as those of the training pass."""
     here, there = _weight_shapes(facts, mine), _weight_shapes(facts, trained)
     if not here or not there:
@@ -278,7 +279,7 @@ def _weights(facts: Facts, mine: I64, trained: I64) -> Weights:
     return "trained" if len(here & there) > MAJORITY_SHARE * len(here) else "others"
 
 
-def _weight_shapes(facts: Facts, ops: I64) -> set[tuple[str, str]]:
+def _weight_shapes(facts: StepFacts, ops: I64) -> set[tuple[str, str]]:
     return {
         (name, str(inputs.dims[_LAYERS[name]]))
         for name, inputs in _distinct(facts, ops, tuple(_LAYERS))
@@ -286,13 +287,13 @@ def _weight_shapes(facts: Facts, ops: I64) -> set[tuple[str, str]]:
     }
 
 
-def _is_switched(facts: Facts, mine: I64, trained: I64) -> bool:
+def _is_switched(facts: StepFacts, mine: I64, trained: I64) -> bool:
     """Whether layers that behave otherwise in training say so: on where gradients are recorded, off here."""
     here, there = _modes(facts, mine), _modes(facts, trained)
     return here == {"False"} and "True" in there
 
 
-def _has_loss(facts: Facts, mine: I64, trained: I64) -> bool:
+def _has_loss(facts: StepFacts, mine: I64, trained: I64) -> bool:
     """Whether it ends as the training pass does."""
     events = facts.timeline.events
     here, there = (
@@ -302,7 +303,7 @@ def _has_loss(facts: Facts, mine: I64, trained: I64) -> bool:
     return bool(np.isin(here, there).any())
 
 
-def _modes(facts: Facts, ops: I64) -> set[str]:
+def _modes(facts: StepFacts, ops: I64) -> set[str]:
     return {
         inputs.concrete[_SWITCHES[name]]
         for name, inputs in _distinct(facts, ops, tuple(_SWITCHES))
@@ -310,7 +311,7 @@ def _modes(facts: Facts, ops: I64) -> set[str]:
     }
 
 
-def _distinct(facts: Facts, ops: I64, names: tuple[str, ...]) -> list[tuple[str, Inputs]]:
+def _distinct(facts: StepFacts, ops: I64, names: tuple[str, ...]) -> list[tuple[str, Inputs]]:
     """What ops of these names were given, each once."""
     events = facts.timeline.events
     found = []
@@ -321,7 +322,7 @@ def _distinct(facts: Facts, ops: I64, names: tuple[str, ...]) -> list[tuple[str,
     return found
 
 
-def _place(facts: Facts, heads: I64, stretches: list[tuple[int, int]], share: float) -> str:
+def _place(facts: StepFacts, heads: I64, stretches: list[tuple[int, int]], share: float) -> str:
     """The innermost frame of the person's own around the longest stretch; without frames, a line on which the
     host was seen more often than in all the rest of the step."""
     events = facts.timeline.events

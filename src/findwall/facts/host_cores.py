@@ -16,8 +16,10 @@ from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import Kind
 from findwall.model.intervals import union
 from findwall.replay.change import Change
+from findwall.step.step_facts import StepFacts
 from findwall.step.timed_steps import cores_at_work
 from findwall.units import ms
+from findwall.work.work_facts import WorkFacts
 
 # Of what the training process makes of a batch in the same time: what a worker does. On an H200's 16 cores it
 # was 0.47 where one thread makes a batch, and 0.11 to 0.14 where many do.
@@ -32,7 +34,7 @@ MOST_WORKERS = 32  # beyond that it is not their number. Chosen by hand, not cal
 WAITING_A_CORE = 4  # workers: each has a torch of its own in memory. Chosen by hand.
 
 
-def is_unseen(facts: Facts) -> bool:
+def is_unseen(facts: StepFacts) -> bool:
     """Whether nothing shows what the host does between its CUDA calls: no ops, no frames, no clock of ours.
     A host that is silent then may be in the loader or anywhere else."""
     kinds, timed = facts.timeline.events.kind, facts.rank.step_times
@@ -94,13 +96,13 @@ def workers_busy(facts: Facts, have: int) -> float | None:
     return made / (step - waited) if step > waited else None
 
 
-def cores_of(facts: Facts) -> int | None:
+def cores_of(facts: StepFacts) -> int | None:
     """Cores that the job may use, where somebody counted."""
     cpu = facts.rank.telemetry.cpu
     return cpu.cores if cpu is not None else None
 
 
-def computing_share(facts: Facts) -> float:
+def computing_share(facts: StepFacts) -> float:
     """Of the loader's time in the launching threads: what ops on tensors of the host take."""
     loading = facts.host.activities["loader-starved"]
     events = facts.timeline.events
@@ -141,7 +143,7 @@ def cores_in_use(facts: Facts) -> CoresInUse | None:
     return CoresInUse(cpu.cores, busy, idle if is_noticed else 0.0, threads)
 
 
-def on_all_cores(facts: Facts, found: CoresInUse) -> Change:
+def on_all_cores(facts: WorkFacts, found: CoresInUse) -> Change:
     """Every op of the step divided evenly among all cores: what no number of threads beats."""
     ops = np.flatnonzero(~of_class(facts, "collective"))
     return at_most(facts, ops, found.share)

@@ -24,7 +24,8 @@ from findwall.facts.user_lines import line_of
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import I32, Bool, Inputs, Kind
 from findwall.model.intervals import I64
-from findwall.step.step_facts import found_once
+from findwall.step.step_facts import StepFacts, found_once
+from findwall.work.work_facts import WorkFacts
 
 # Both chosen by hand, not calibrated: a body of more ops may be a layer of the model, and fewer repeats may
 # be its few branches.
@@ -53,7 +54,7 @@ def launched_by(found: list[Loop]) -> I64:
     return np.unique(np.concatenate([NONE, *(one.all_atoms for one in found)]))
 
 
-def loops(facts: Facts) -> list[Loop]:
+def loops(facts: WorkFacts) -> list[Loop]:
     """What is launched at least eight times in a row, the optimizer left out; the shortest body first."""
     atoms = np.flatnonzero(~of_class(facts, "optimizer", "memcpy", "collective"))
     atoms = atoms[np.argsort(facts.queue.positions(rows_of(facts, atoms)), kind="stable")]
@@ -68,7 +69,7 @@ def loops(facts: Facts) -> list[Loop]:
     return found
 
 
-def _keys(facts: Facts, atoms: I64) -> I64:
+def _keys(facts: WorkFacts, atoms: I64) -> I64:
     """A number for each op and its recorded shapes, no two the same across steps; below 0 unknown."""
     events = facts.timeline.events
     index = facts.atoms.index[atoms]
@@ -90,20 +91,20 @@ def _repeats(keys: I64, body: int, free: Bool) -> list[tuple[int, int]]:
     return list(zip(start[long].tolist(), end[long].tolist(), strict=True))
 
 
-def is_backward(facts: Facts, loop: Loop) -> bool:
+def is_backward(facts: WorkFacts, loop: Loop) -> bool:
     """Whether autograd repeats it, not the job: then it is no more than another loop's gradient."""
     op = facts.kernels.op[facts.atoms.index[loop.atoms[: loop.body]]]
     return bool((op >= 0).any()) and bool(facts.links.backward[op[op >= 0]].all())
 
 
-def multiplies(facts: Facts, loop: Loop) -> bool:
+def multiplies(facts: WorkFacts, loop: Loop) -> bool:
     """Whether a round of the loop holds a product of matrices, as a cell of a recurrent network does. Two
     vectors give a number: that is a sum."""
     products = loop.atoms[of_class(facts, *MATRIX_CLASSES)[loop.atoms]]
     return any(facts.op_name(int(atom)) not in OF_VECTORS for atom in products)
 
 
-def without_layers(facts: Facts, found: list[Loop]) -> list[Loop]:
+def without_layers(facts: WorkFacts, found: list[Loop]) -> list[Loop]:
     """Those of which most rounds have no parameters of their own: others are layers, one after the other.
 
     While the backward pass goes through layers, parameters get their gradients one by one; what all rounds
@@ -133,7 +134,7 @@ def without_layers(facts: Facts, found: list[Loop]) -> list[Loop]:
     return [one for one in found if not is_layers(one)]
 
 
-def loop_line(facts: Facts, loop: Loop) -> str | None:
+def loop_line(facts: WorkFacts, loop: Loop) -> str | None:
     """The line of the person's own code that launched a loop's first op."""
     return line_of(facts, facts.op_row(int(loop.atoms[0])))
 
@@ -178,7 +179,7 @@ class _Launched(msgspec.Struct, frozen=True):
 
 
 @found_once
-def part_loops(facts: Facts) -> list[Loop]:
+def part_loops(facts: WorkFacts) -> list[Loop]:
     """Loops over parts in which each round works on its part alone; those that multiply are left out: they
     may be cells of a recurrent network."""
     heads = _heads(facts)
@@ -205,20 +206,20 @@ def mostly_over_parts(facts: Facts) -> bool:
     return len(atoms) > MAJORITY_SHARE * small_kernels(facts) * facts.steps.count
 
 
-def _heads(facts: Facts) -> I64:
+def _heads(facts: StepFacts) -> I64:
     """The ops that Python itself called, of the steps that count."""
     heads = heads_of(facts)
     start = facts.timeline.events.start[heads]
     return heads[(start >= facts.queue.opens) & (start < facts.queue.closes)]
 
 
-def _named(facts: Facts, rows: I64, *names: str) -> list[int]:
+def _named(facts: StepFacts, rows: I64, *names: str) -> list[int]:
     """Places of the rows with one of these names."""
     wanted = [at for at, name in enumerate(facts.timeline.names) if name in names]
     return list(np.flatnonzero(np.isin(facts.timeline.events.name[rows], wanted)).tolist())
 
 
-def _picking(facts: Facts, heads: I64) -> Iterator[_Stretch]:
+def _picking(facts: StepFacts, heads: I64) -> Iterator[_Stretch]:
     """Runs of parts whose index goes up by one; a round may take several of one index."""
     taken: dict[tuple[object, ...], list[tuple[int, _Pick]]] = {}
     for place in _named(facts, heads, *PICKS):
@@ -268,7 +269,7 @@ def _rising(places: Iterable[tuple[int, _Pick]]) -> Iterator[list[tuple[int, _Pi
     yield from open_runs
 
 
-def _unbinding(facts: Facts, heads: I64) -> Iterator[_Stretch]:
+def _unbinding(facts: StepFacts, heads: I64) -> Iterator[_Stretch]:
     """Tensors taken apart at once, and as many rounds of the same ops after it as they have parts."""
     taken = [(place, *_parts(facts, int(heads[place]))) for place in _named(facts, heads, UNBIND)]
     taken = [one for one in taken if one[1] >= FEWEST_REPEATS]
@@ -298,7 +299,7 @@ def _before_the_next(keys: I64, places: list[int]) -> dict[int, int]:
     return ends
 
 
-def _parts(facts: Facts, row: int) -> tuple[int, int]:
+def _parts(facts: StepFacts, row: int) -> tuple[int, int]:
     """How many an unbind gives, and the elements of each."""
     tensor = next(iter(tensors_of(facts, row)), None)
     inputs = facts.timeline.inputs_of(row)
@@ -310,7 +311,7 @@ def _parts(facts: Facts, row: int) -> tuple[int, int]:
         return 0, 0
 
 
-def _keys_of_shapes(facts: Facts, heads: I64) -> I64:
+def _keys_of_shapes(facts: StepFacts, heads: I64) -> I64:
     """A number for each op on its thread and the shapes it was given, whatever its other arguments."""
     events = facts.timeline.events
     known: dict[object, int] = {}
@@ -332,7 +333,7 @@ def _longest(same: Bool) -> tuple[int, int]:
     return int(start[at]), int(end[at])
 
 
-def _launched(facts: Facts, atoms: I64, ops: I64) -> _Launched:
+def _launched(facts: StepFacts, atoms: I64, ops: I64) -> _Launched:
     """`ops`: the op of each atom, or below 0."""
     events = facts.timeline.events
     atoms, ops = atoms[ops >= 0], ops[ops >= 0]
@@ -340,7 +341,7 @@ def _launched(facts: Facts, atoms: I64, ops: I64) -> _Launched:
     return _Launched(atoms[order], events.start[ops[order]], events.thread[ops[order]])
 
 
-def _loop(facts: Facts, heads: I64, stretch: _Stretch, called: _Launched, passed: _Launched) -> Loop:
+def _loop(facts: StepFacts, heads: I64, stretch: _Stretch, called: _Launched, passed: _Launched) -> Loop:
     """What the device did for it, and for its gradients."""
     events = facts.timeline.events
     rows = heads[stretch.first : stretch.end]
@@ -349,7 +350,7 @@ def _loop(facts: Facts, heads: I64, stretch: _Stretch, called: _Launched, passed
     return Loop(atoms, max(len(atoms) // stretch.rounds, 1), passed.within(*when), stretch.rounds)
 
 
-def _works_on_parts(facts: Facts, loop: Loop, elements: int) -> bool:
+def _works_on_parts(facts: WorkFacts, loop: Loop, elements: int) -> bool:
     """Whether most of its ops are given no more than a part: one that adds a part to something larger may go
     on with that from round to round, as layers with their own scale do."""
     largest = [

@@ -30,10 +30,11 @@ from findwall.replay.change import Change, Scale
 from findwall.replay.curves import curves
 from findwall.replay.graph import LAUNCHING, Graph, Node
 from findwall.replay.rewiring import nodes_of
+from findwall.step.step_facts import StepFacts
 from findwall.units import NOT_ZERO_NS, NS_PER_S
 from findwall.work.fusion import BATCH_NORM
 from findwall.work.op_arguments import Arguments, Tensor
-from findwall.work.work_facts import ops_named
+from findwall.work.work_facts import WorkFacts, ops_named
 
 # Where a step launches next to nothing, what an eager op costs the host of the curves. Measured on an H200.
 FEW_LAUNCHES = 20
@@ -79,7 +80,7 @@ def issuing_ns(facts: Facts, rows: I64) -> F64:
     return np.minimum(found, LONG_LAUNCH * np.median(usual)) if len(usual) else found
 
 
-def calls_a_step(facts: Facts) -> int:
+def calls_a_step(facts: WorkFacts) -> int:
     """How often the model runs in a step: as often as what it does least often."""
     rows = facts.kernels.op[facts.atoms.index[~of_class(facts, "optimizer", "memcpy")]]
     rows = np.unique(rows[rows >= 0])
@@ -95,13 +96,13 @@ def calls_a_step(facts: Facts) -> int:
 # -- products --------------------------------------------------------------------------------------
 
 
-def in_format(facts: Facts, atoms: I64, math: str, layout: str, aligned: bool = False) -> Change:
+def in_format(facts: WorkFacts, atoms: I64, math: str, layout: str, aligned: bool = False) -> Change:
     """Products in another number format and layout, as fast as such products run; `aligned`: padded."""
     return to_likely(facts, atoms, products_ns(facts, atoms, math, layout, aligned=aligned))
 
 
 def products_ns(
-    facts: Facts,
+    facts: WorkFacts,
     atoms: I64,
     math: str,
     layout: str = "nchw",
@@ -121,7 +122,7 @@ def products_ns(
     return shorter
 
 
-def _curve_of(facts: Facts, atom: int, math: str, layout: str, aligned: bool) -> str:
+def _curve_of(facts: WorkFacts, atom: int, math: str, layout: str, aligned: bool) -> str:
     """The curve of one product in another format; empty: it is none."""
     row = facts.op_row(atom)
     name = facts.timeline.name_of(row) if row >= 0 else ""
@@ -138,7 +139,7 @@ def _curve_of(facts: Facts, atom: int, math: str, layout: str, aligned: bool) ->
     return f"matmul/{math}" if aligned or not _is_odd(facts, row, math) else f"odd/{math}"
 
 
-def _is_odd(facts: Facts, row: int, math: str) -> bool:
+def _is_odd(facts: StepFacts, row: int, math: str) -> bool:
     """Whether a product's operands or its result would not lie on 16 bytes in a number format."""
     numbers = ALIGNMENT_BYTES // MATH_BYTES.get(math, 4)
     operands = matrices_of(facts, row)
@@ -158,7 +159,7 @@ def _kind_of(weight: Tensor | None) -> str:
     return "1x1" if all(size == 1 for size in kernel) else "wide"
 
 
-def to_likely(facts: Facts, atoms: I64, ns: F64) -> Change:
+def to_likely(facts: WorkFacts, atoms: I64, ns: F64) -> Change:
     """Kernels of some atoms in so many ns each, of the kernel's own length; NaN: as they are."""
     atoms, ns = atoms[~np.isnan(ns)], ns[~np.isnan(ns)]
     index = facts.atoms.index[atoms]
@@ -186,7 +187,7 @@ def narrowed_ns(facts: Facts, atoms: I64, layout: str) -> F64:
     return found
 
 
-def turned(facts: Facts) -> Change:
+def turned(facts: WorkFacts) -> Change:
     """Convolutions as fast as they run on channels-last images, in the format they have.
 
     In fp32, off the tensor cores, as fast as before: a network of such took 1.04 times as long on an H200.
@@ -199,7 +200,7 @@ def turned(facts: Facts) -> Change:
     return change
 
 
-def layout_now(facts: Facts) -> str:
+def layout_now(facts: StepFacts) -> str:
     """How images lie today, as the curves call it."""
     return "nhwc" if channels_last(facts) else "nchw"
 
@@ -214,7 +215,7 @@ def narrows(made: frozenset[str]) -> bool:
     return bool(made & {"bf16-autocast", "fp16-autocast"})
 
 
-def layout_with(facts: Facts, made: frozenset[str]) -> str:
+def layout_with(facts: StepFacts, made: frozenset[str]) -> str:
     """How images lie once some fixes are made, as the curves call it."""
     return "nhwc" if "channels-last" in made or compiles(made) else layout_now(facts)
 
@@ -240,7 +241,7 @@ def batch_norm_ns(facts: Facts, atoms: I64, layout: str, width: str, left: F64) 
     return facts.kernels.duration[index] * ratio
 
 
-def batch_norms(facts: Facts, atoms: I64) -> Bool:
+def batch_norms(facts: WorkFacts, atoms: I64) -> Bool:
     """Which atoms are of batch norms."""
     return ops_named(facts.timeline, facts.kernels.op[facts.atoms.index[atoms]], BATCH_NORM)
 
@@ -284,14 +285,14 @@ def _load(share: float) -> float:
     return 1.0 + UNDER_LOAD * min(share, 1.0)
 
 
-def _near_roof(facts: Facts) -> Bool:
+def _near_roof(facts: WorkFacts) -> Bool:
     """Which kernels are products on the tensor cores, near their roof."""
     table = facts.kernels
     on_tensor_cores = np.isin(table.math_index, [MATH_TYPES.index(name) for name in ON_TENSOR_CORES])
     return on_tensor_cores & (np.nan_to_num(table.floor) > MAJORITY_SHARE * table.duration)
 
 
-def _floor_ns(facts: Facts, at: I64, made: frozenset[str]) -> F64:
+def _floor_ns(facts: WorkFacts, at: I64, made: frozenset[str]) -> F64:
     """Floors of products once some fixes are made, by their arithmetic; none of what runs in fp32 then."""
     table = facts.kernels
     formats = table.math_index[at].copy()

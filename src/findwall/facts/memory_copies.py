@@ -15,6 +15,7 @@ from findwall.model.intervals import I64
 from findwall.replay.change import Change, HostPaced, Scale, without
 from findwall.step.links import DOWNLOAD, PAGEABLE, TELLS_MEMORY, UPLOAD
 from findwall.units import NS_PER_S, ms
+from findwall.work.work_facts import WorkFacts
 
 # Copied to the host in a step: more than a logged value, as a checkpoint is. Chosen by hand, not calibrated.
 BULK_BYTES = 1e6
@@ -33,25 +34,25 @@ class Copies(msgspec.Struct, frozen=True):
         return self.pageable_ms > MAJORITY_SHARE * self.ms
 
 
-def uploads(facts: Facts) -> Copies:
+def uploads(facts: WorkFacts) -> Copies:
     return _copies(facts, UPLOAD)
 
 
-def downloads(facts: Facts) -> Copies:
+def downloads(facts: WorkFacts) -> Copies:
     return _copies(facts, DOWNLOAD)
 
 
-def uploaded(facts: Facts) -> I64:
+def uploaded(facts: WorkFacts) -> I64:
     """The rows of the copies to the device."""
     return _rows(facts, UPLOAD)
 
 
-def downloaded(facts: Facts) -> I64:
+def downloaded(facts: WorkFacts) -> I64:
     """The rows of the copies to the host."""
     return _rows(facts, DOWNLOAD)
 
 
-def _rows(facts: Facts, direction: re.Pattern[str]) -> I64:
+def _rows(facts: WorkFacts, direction: re.Pattern[str]) -> I64:
     talk = facts.kernels.row[facts.kernels.communication]
     rows = facts.queue.row[~np.isin(facts.queue.row, talk)]  # a collective's own copies are no batch's
     rows = rows[facts.timeline.events.kind[rows] == Kind.MEMCPY]
@@ -59,7 +60,7 @@ def _rows(facts: Facts, direction: re.Pattern[str]) -> I64:
     return found
 
 
-def _copies(facts: Facts, direction: re.Pattern[str]) -> Copies:
+def _copies(facts: WorkFacts, direction: re.Pattern[str]) -> Copies:
     events = facts.timeline.events
     rows = _rows(facts, direction)
     pageable = matching(facts, rows, PAGEABLE)
@@ -88,7 +89,7 @@ OLDER_ARCHITECTURES = ("volta", "turing", "ga10", "ada", "cdna2")
 WITHOUT_PCIE = ("GH200", "GB200", "GB300", "GB10", "MI300A", "Thor", "Orin")
 
 
-def at_link_rate(facts: Facts) -> Change:
+def at_link_rate(facts: WorkFacts) -> Change:
     """The same bytes pass over the link at its rate, and nobody waits for them."""
     rate = link_rate(facts)
     rows = np.intersect1d(uploaded(facts), facts.queue.row[facts.queue.paced])
@@ -99,7 +100,7 @@ def at_link_rate(facts: Facts) -> Change:
     return Change((Scale(rows, factor), HostPaced(rows, paced=False))) + without("copy-exposed")
 
 
-def link_rate(facts: Facts) -> float | None:
+def link_rate(facts: WorkFacts) -> float | None:
     """Bytes/s to the device: as measured, else what its PCIe link can carry at the most."""
     if facts.ceilings.h2d_pinned:
         return facts.ceilings.h2d_pinned

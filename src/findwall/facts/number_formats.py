@@ -19,10 +19,11 @@ from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES
 from findwall.replay.curves import curves
 from findwall.step.kernel_names.name_parts import item_size_in_name
+from findwall.step.step_facts import StepFacts
 from findwall.units import NS_PER_S, ms
 from findwall.work.op_arguments import Arguments, Tensor, is_floating
 from findwall.work.op_work import op_work
-from findwall.work.work_facts import BOUNDS
+from findwall.work.work_facts import BOUNDS, WorkFacts
 
 SIXTEEN_BITS = ("fp16", "bf16")
 SIXTEEN_BIT_BYTES_SHARE = 0.5  # of the bytes of an fp32 number
@@ -39,7 +40,7 @@ def math_times(facts: Facts, *classes: str) -> dict[str, float]:
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def narrow_products(facts: Facts, bound: str) -> I64:
+def narrow_products(facts: WorkFacts, bound: str) -> I64:
     """Matmuls of 16-bit numbers that one of the device's ceilings bounds; attention has no weights."""
     formats = [MATH_TYPES.index(name) for name in SIXTEEN_BITS]
     narrow = np.isin(facts.kernels.math_index[facts.atoms.index], formats)
@@ -47,7 +48,7 @@ def narrow_products(facts: Facts, bound: str) -> I64:
     return np.flatnonzero(narrow & bounded & of_class(facts, "matmul"))
 
 
-def on_wide_data(facts: Facts, atoms: I64) -> I64:
+def on_wide_data(facts: WorkFacts, atoms: I64) -> I64:
     """Of some atoms those whose op's first tensor is fp32."""
     inputs = facts.timeline.events.inputs[np.maximum(facts.kernels.op[facts.atoms.index[atoms]], 0)]
     distinct, inverse = np.unique(inputs, return_inverse=True)
@@ -55,7 +56,7 @@ def on_wide_data(facts: Facts, atoms: I64) -> I64:
     return atoms[is_wide[inverse.reshape(-1)]] if len(distinct) else atoms
 
 
-def _is_wide(facts: Facts, inputs_id: int) -> bool:
+def _is_wide(facts: StepFacts, inputs_id: int) -> bool:
     tensors = Arguments(facts.timeline.details.inputs_of(inputs_id)).tensors()
     return bool(tensors) and tensors[0].dtype.lower() == "float"
 
@@ -133,7 +134,7 @@ WIDE_BACKWARD_SHARE = (2 * WIDE_BYTES + NARROW_BYTES) / (3 * WIDE_BYTES)
 _AROUND = re.compile(r"^_*(?:native_)?(.*?)(_forward|_backward|_backward_data)?_?$")
 
 
-def value_bytes(facts: Facts, atoms: I64) -> I64:
+def value_bytes(facts: WorkFacts, atoms: I64) -> I64:
     """Bytes of a value that each atom's kernel moves: of its largest tensor that is no index, else as its
     format or its name says; 0 unknown."""
     events, index = facts.timeline.events, facts.atoms.index[atoms]
@@ -150,13 +151,13 @@ def value_bytes(facts: Facts, atoms: I64) -> I64:
     return found[inverse.reshape(-1)] if len(distinct) else np.zeros(0, np.int64)
 
 
-def _op_bytes(facts: Facts, inputs_id: int) -> int:
+def _op_bytes(facts: StepFacts, inputs_id: int) -> int:
     tensors = Arguments(facts.timeline.details.inputs_of(inputs_id)).tensors()
     tensors = [one for one in tensors if is_floating(one.dtype) or (one.size == 1 and one.dtype != "bool")]
     return max(tensors, key=lambda one: one.elements).size if tensors else 0
 
 
-def under_autocast(facts: Facts) -> F64:
+def under_autocast(facts: WorkFacts) -> F64:
     """Of each atom's bytes what autocast would leave, at best: half of what it makes 16-bit."""
     op = facts.kernels.op[facts.atoms.index]
     of_name = np.array([_left(name) for name in facts.timeline.names] or [HALVED])
@@ -167,7 +168,7 @@ def under_autocast(facts: Facts) -> F64:
     return share
 
 
-def likely_under_autocast(facts: Facts) -> F64:
+def likely_under_autocast(facts: WorkFacts) -> F64:
     """The same as it will be: only what a product feeds gets 16-bit values, told by as many of them."""
     share = under_autocast(facts)
     fed = _sizes_of_products(facts)
@@ -181,7 +182,7 @@ def likely_under_autocast(facts: Facts) -> F64:
     return share
 
 
-def _sizes_of_products(facts: Facts) -> set[int]:
+def _sizes_of_products(facts: WorkFacts) -> set[int]:
     """How many numbers the results of products have, and what their backward reads and writes."""
     op = facts.kernels.op[facts.atoms.index[of_class(facts, *MATRIX_CLASSES)]]
     rows = np.unique(op[op >= 0])
@@ -197,7 +198,7 @@ def _sizes_of_products(facts: Facts) -> set[int]:
     return found
 
 
-def _elements(facts: Facts, inputs_id: int) -> set[int]:
+def _elements(facts: StepFacts, inputs_id: int) -> set[int]:
     return {one.elements for one in Arguments(facts.timeline.details.inputs_of(inputs_id)).tensors()}
 
 
@@ -217,7 +218,7 @@ def _left(op: str) -> float:
 Shape = tuple[int, ...]
 
 
-def cast_ns(facts: Facts, atoms: I64) -> F64:
+def cast_ns(facts: WorkFacts, atoms: I64) -> F64:
     """What casting takes beside each product: fp32 read, 16 bits written, or the other way round."""
     distinct, inverse = np.unique(facts.kernels.op[facts.atoms.index[atoms]], return_inverse=True)
     known = _weights(facts)
@@ -230,7 +231,7 @@ def cast_ns(facts: Facts, atoms: I64) -> F64:
     return np.where(moved > 0, curves().likely_ns("pointwise", np.maximum(floor, 1.0)), 0.0)
 
 
-def _weights(facts: Facts) -> set[Shape]:
+def _weights(facts: WorkFacts) -> set[Shape]:
     """The shapes that the step multiplies with, forward."""
     ops = facts.kernels.op[facts.atoms.index[of_class(facts, *MATRIX_CLASSES)]]
     rows = np.unique(ops[ops >= 0])
@@ -240,7 +241,7 @@ def _weights(facts: Facts) -> set[Shape]:
     return {_shape(one) for one in found if one is not None}
 
 
-def _cast(facts: Facts, row: int, weight: Tensor, known: set[Shape]) -> int:
+def _cast(facts: StepFacts, row: int, weight: Tensor, known: set[Shape]) -> int:
     """How many numbers are cast for one product."""
     if not facts.links.backward[row] or "conv" in facts.timeline.name_of(row):
         return weight.elements
@@ -250,7 +251,7 @@ def _cast(facts: Facts, row: int, weight: Tensor, known: set[Shape]) -> int:
     return rows * columns if tuple(sorted((rows, columns))) in known else 0
 
 
-def _weight(facts: Facts, row: int) -> Tensor | None:
+def _weight(facts: StepFacts, row: int) -> Tensor | None:
     """What stands where a product has its weight: behind what it is multiplied with; the matrix that a vector
     is multiplied with. Of a batched product no operand is a weight."""
     name = facts.timeline.name_of(row)
@@ -263,7 +264,7 @@ def _weight(facts: Facts, row: int) -> Tensor | None:
     return matrices[-1] if len(matrices) > (0 if with_vector else 1) else None
 
 
-def matrices_of(facts: Facts, row: int) -> list[Tensor]:
+def matrices_of(facts: StepFacts, row: int) -> list[Tensor]:
     """The op's tensors of two dims and more."""
     return [one for one in Arguments(facts.timeline.inputs_of(row)).tensors() if len(one.dims) > 1]
 

@@ -12,9 +12,11 @@ from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64
 from findwall.replay.curves import curves
 from findwall.step.links import nearest
+from findwall.step.step_facts import StepFacts
 from findwall.units import NS_PER_S
 from findwall.work.op_arguments import Arguments, Tensor
 from findwall.work.op_work import op_work
+from findwall.work.work_facts import WorkFacts
 
 # Elements of a 16-bit operand: 8 are the 16 bytes that tensor cores load at once, whole tiles are larger.
 ALIGNED_MULTIPLE = 8
@@ -31,12 +33,12 @@ SHORT_TYPES = {
 }
 
 
-def tensors_of(facts: Facts, op_row: int) -> list[Tensor]:
+def tensors_of(facts: StepFacts, op_row: int) -> list[Tensor]:
     """The op's tensor arguments; empty where shapes were not recorded."""
     return Arguments(facts.timeline.inputs_of(op_row)).tensors()
 
 
-def _typed(facts: Facts, op_row: int) -> bool:
+def _typed(facts: StepFacts, op_row: int) -> bool:
     """Whether the types of the first list's tensors were recorded."""
     inputs = facts.timeline.inputs_of(op_row)
     return inputs is not None and bool(inputs.types) and isinstance(inputs.types[0], list)
@@ -50,7 +52,7 @@ def short_type(dtype: str) -> str:
     return SHORT_TYPES.get(dtype.lower(), dtype.rpartition("::")[2].lower())
 
 
-def shapes_text(facts: Facts, op_row: int, most: int = 2) -> str:
+def shapes_text(facts: StepFacts, op_row: int, most: int = 2) -> str:
     """ "[8192×768]·[768×50257] bf16"; empty where nothing was recorded."""
     given = [one for one in tensors_of(facts, op_row) if one.elements]  # an empty one is for a result
     # Else the first of a list (cat, stack, foreach), whose type is often not recorded.
@@ -66,7 +68,7 @@ def shapes_text(facts: Facts, op_row: int, most: int = 2) -> str:
     return sign.join(shape(tensor) for tensor in shown) + dtype
 
 
-def odd_dims(facts: Facts, op_row: int) -> list[int]:
+def odd_dims(facts: StepFacts, op_row: int) -> list[int]:
     """The op's dims that keep 16-bit operands off the fast kernels."""
     work = op_work(facts.timeline.name_of(op_row), facts.timeline.inputs_of(op_row))
     named = [text.rpartition(":")[2] for text in work.misaligned] if work is not None else []
@@ -82,7 +84,7 @@ def padded(extent: int) -> int:
     return -(-extent // ALIGNED_MULTIPLE) * ALIGNED_MULTIPLE
 
 
-def shapes_change(facts: Facts, atoms: I64) -> bool | None:
+def shapes_change(facts: WorkFacts, atoms: I64) -> bool | None:
     """Whether the ops of some atoms are given other shapes from step to step; None where nobody can tell.
 
     An op that not every step calls says nothing.
@@ -120,19 +122,19 @@ def convolves(facts: Facts) -> bool:
     return bool(layouts(facts)) or bool(facts.own[of_class(facts, "conv")].sum() > 0)
 
 
-def channels_last(facts: Facts) -> bool:
+def channels_last(facts: StepFacts) -> bool:
     """Whether most convolutions are known to read channels-last tensors."""
     found = layouts(facts)
     return bool(found) and sum(found) > MAJORITY_SHARE * len(found)
 
 
-def on_images(facts: Facts) -> bool:
+def on_images(facts: StepFacts) -> bool:
     """Whether some convolution reads images, of four dims or more, as far as the trace tells."""
     sizes = [len(tensor.dims) for tensor in _inputs(facts)]
     return not sizes or max(sizes) >= IMAGE_DIMS
 
 
-def layouts(facts: Facts) -> list[bool]:
+def layouts(facts: StepFacts) -> list[bool]:
     """For each distinct input of a convolution whether it is channels-last already."""
     return [
         tensor.strides[1] == 1 and tensor.dims[1] > 1
@@ -141,7 +143,7 @@ def layouts(facts: Facts) -> list[bool]:
     ]
 
 
-def _inputs(facts: Facts) -> list[Tensor]:
+def _inputs(facts: StepFacts) -> list[Tensor]:
     """What convolutions read, each distinct input once."""
     events, names = facts.timeline.events, facts.timeline.names
     ops = facts.timeline.rows(Kind.OP)
@@ -152,7 +154,7 @@ def _inputs(facts: Facts) -> list[Tensor]:
     return [tensor for tensor in tensors if tensor is not None]
 
 
-def under_convolution(facts: Facts) -> Bool:
+def under_convolution(facts: WorkFacts) -> Bool:
     """Atoms that a convolution, or the backward of one, launched."""
     events = facts.timeline.events
     convolutions = events.is_kind(Kind.OP) & facts.timeline.named(_CONVOLUTION)[events.name]
@@ -173,7 +175,7 @@ def slow_convolutions(facts: Facts) -> I64:
 READ_AND_WRITTEN = 2
 
 
-def padding_ns(facts: Facts, atoms: I64) -> F64:
+def padding_ns(facts: WorkFacts, atoms: I64) -> F64:
     """What copying the operands of each product takes; part of it is done by the kernels that make them, and
     how much of it nobody knows beforehand."""
     distinct, inverse = np.unique(facts.kernels.op[facts.atoms.index[atoms]], return_inverse=True)
@@ -183,5 +185,5 @@ def padding_ns(facts: Facts, atoms: I64) -> F64:
     return each[inverse.reshape(-1)]
 
 
-def _operand_bytes(facts: Facts, op: int) -> float:
+def _operand_bytes(facts: StepFacts, op: int) -> float:
     return sum(one.nbytes for one in tensors_of(facts, op) if len(one.dims) > 1)

@@ -49,15 +49,16 @@ from findwall.model.machine import MATH_TYPES
 from findwall.replay.change import Change, Drop, Issue, Replace
 from findwall.replay.curves import curves
 from findwall.step.kernel_names.name_parts import of_library
+from findwall.step.step_facts import StepFacts
 from findwall.units import NS_PER_S
 from findwall.work.fusion import BATCH_NORM, chains, fetches, is_fusable
-from findwall.work.work_facts import ops_named
+from findwall.work.work_facts import WorkFacts, ops_named
 
 WIDE_FORMATS = ("fp32", "tf32")  # autocast leaves fp64 as it is
 PRODUCTS_A_LAYER = 3  # one forward, two backward: what the measured cost of casts is shared out over
 
 
-def no_shapes(facts: Facts) -> Claim:
+def no_shapes(facts: StepFacts) -> Claim:
     """Why nobody knows what 16 bits would give."""
     return Claim("autocast/no-shapes", {"option": facts.timeline.header.shapes_option})
 
@@ -69,12 +70,12 @@ def wide_matmuls(facts: Facts) -> float:
     return wide if wide > SMALL_PART * sum(times.values()) else 0.0
 
 
-def sixteen_bit_format(facts: Facts) -> str | None:
+def sixteen_bit_format(facts: WorkFacts) -> str | None:
     """What this device multiplies 16-bit numbers in: bfloat16 where it can."""
     return next((name for name in ("bf16", "fp16") if name in facts.ceilings.flops), None)
 
 
-def why_not_known(facts: Facts) -> Claim | None:
+def why_not_known(facts: WorkFacts) -> Claim | None:
     """Why nobody can tell what 16 bits would give; None where it is known."""
     if sixteen_bit_format(facts) is None and on_cores(facts):
         return Claim("autocast/cores-unmeasured")
@@ -83,7 +84,7 @@ def why_not_known(facts: Facts) -> Claim | None:
     return None if knows_floor(facts, multiply_wide(facts)) else no_shapes(facts)
 
 
-def faster_narrow(facts: Facts) -> bool:
+def faster_narrow(facts: WorkFacts) -> bool:
     """Whether this device multiplies 16-bit numbers faster than fp32 ones."""
     flops = facts.ceilings.flops
     return flops.get(sixteen_bit_format(facts) or "", 0.0) > flops.get("fp32", 0.0)
@@ -95,7 +96,7 @@ def turns_images_back(facts: Facts) -> bool:
     return convolves(facts) and not channels_last(facts) and on_images(facts)
 
 
-def multiply_wide(facts: Facts) -> I64:
+def multiply_wide(facts: WorkFacts) -> I64:
     """Atoms that multiply 32-bit numbers, by an op that autocast knows: it leaves those that a job calls in
     place, as `addmm_`, as they are, and kernels of the job's own."""
     formats = [MATH_TYPES.index(name) for name in WIDE_FORMATS]
@@ -108,7 +109,7 @@ def multiply_wide(facts: Facts) -> I64:
     return atoms[covered[inverse.reshape(-1)]] if len(atoms) else atoms
 
 
-def _is_covered(facts: Facts, op: int, kernel: int) -> bool:
+def _is_covered(facts: StepFacts, op: int, kernel: int) -> bool:
     """Whether torch's op that a job called, around the one that did the work, leaves its argument alone.
     Without one, as in a replayed graph, a library's kernel was called by torch."""
     around = [op, *facts.links.ancestors(op)] if op >= 0 else []
@@ -118,7 +119,7 @@ def _is_covered(facts: Facts, op: int, kernel: int) -> bool:
     return not called[-1].endswith("_")
 
 
-def autocast_at_best(facts: Facts, narrow: str) -> Change:
+def autocast_at_best(facts: WorkFacts, narrow: str) -> Change:
     """Matmuls at the 16-bit ceiling on half the bytes, and as much of everything else as autocast leaves: its
     kernels are the same in another type."""
     wide = multiply_wide(facts)
@@ -172,13 +173,13 @@ def compiled_at_best(facts: Facts) -> Change:
     return kernels + at_most(facts, merged, 0.0) + free_launches(facts, model)
 
 
-def _moved(facts: Facts, cause: str) -> Change:
+def _moved(facts: WorkFacts, cause: str) -> Change:
     atoms = facts.atoms.of(cause)
     atoms = atoms[~beside_the_model(facts)[atoms]]
     return as_chains(facts, atoms) if cause in FUSES else to_floor(facts, atoms)
 
 
-def _twice_through_memory(facts: Facts) -> Bool:
+def _twice_through_memory(facts: WorkFacts) -> Bool:
     """Batch norms over more than the cache holds: no kernel that they become part of reads less."""
     named = batch_norms(facts, np.arange(len(facts.atoms.index)))
     large = facts.kernels.bytes[facts.atoms.index] > (facts.ceilings.l2_bytes or 0)
@@ -264,7 +265,7 @@ def turns_layouts(facts: Facts) -> bool:
     return convolves(facts) and not channels_last(facts)
 
 
-def _bytes_left(facts: Facts) -> F64:
+def _bytes_left(facts: WorkFacts) -> F64:
     """Of each kernel's bytes what autocast leaves."""
     left = np.ones(len(facts.kernels.row))
     left[facts.atoms.index] = likely_under_autocast(facts)
@@ -281,7 +282,7 @@ def _stands(kept: F64, part: I64, reduces: Bool) -> Bool:
     return found
 
 
-def model_rows(facts: Facts) -> I64:
+def model_rows(facts: WorkFacts) -> I64:
     """Device rows of the model itself: not the optimizer's or others beside it, nor copies from and to the
     host."""
     rows = rows_of(facts, np.flatnonzero(~of_class(facts, "optimizer", "memcpy")))

@@ -11,6 +11,8 @@ from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.step.call_names import optimizers
 from findwall.step.links import is_replayed, nearest
+from findwall.step.step_facts import StepFacts
+from findwall.work.work_facts import WorkFacts
 
 HAVE_FUSED = ("Adam", "AdamW", "SGD", "Adagrad")  # optimizers that take fused=True, torch 2.11
 _GENERATED = re.compile(r"^triton_(?:poi|red|per|for|tem|unk)_")
@@ -18,16 +20,16 @@ _COMPILED_RANGE = re.compile(r"CompiledFxGraph|Torch-Compiled Region|CompiledFun
 _GRAPH_LAUNCH = re.compile(r"GraphLaunch")
 
 
-def is_training(facts: Facts) -> bool:
+def is_training(facts: StepFacts) -> bool:
     return bool(facts.links.backward.any()) or bool(optimizers(facts.timeline))
 
 
-def updates_itself(facts: Facts) -> bool:
+def updates_itself(facts: WorkFacts) -> bool:
     """Whether the job's own code updates the parameters, and no optimizer object does."""
     return bool(facts.kernels.own_update.any())
 
 
-def range_names(facts: Facts) -> list[str]:
+def range_names(facts: StepFacts) -> list[str]:
     """Names of the ranges that a person or a library put around host work."""
     rows = facts.timeline.rows(Kind.ANNOTATION)
     return [facts.timeline.names[at] for at in np.unique(facts.timeline.events.name[rows]).tolist()]
@@ -44,7 +46,7 @@ def is_compiled(facts: Facts) -> bool:
     return compiled_share(facts) > 0 or any(_COMPILED_RANGE.search(name) for name in range_names(facts))
 
 
-def graph_share(facts: Facts) -> float:
+def graph_share(facts: WorkFacts) -> float:
     """Share of the device's rows that a graph launch issued; copies often stay outside and do not count."""
     rows = facts.kernels.row[facts.atoms.index]
     launch = facts.links.launch[rows[facts.timeline.events.kind[rows] != Kind.MEMCPY]]
@@ -52,7 +54,7 @@ def graph_share(facts: Facts) -> float:
     return float(matching(facts, launch, _GRAPH_LAUNCH).mean()) if len(launch) else 0.0
 
 
-def captured_share(facts: Facts) -> float | None:
+def captured_share(facts: WorkFacts) -> float | None:
     """Share of the replayed kernels' time whose op a capture tells; None where nothing is replayed."""
     kernels = facts.kernels
     replayed = is_replayed(facts.timeline, facts.links, kernels.row)
@@ -63,11 +65,11 @@ def captured_share(facts: Facts) -> float | None:
     return float(kernels.duration[replayed & told & (kernels.op >= 0)].sum()) / total
 
 
-def has_shapes(facts: Facts) -> bool:
+def has_shapes(facts: StepFacts) -> bool:
     return bool(facts.timeline.details.inputs)
 
 
-def calls_around(facts: Facts, atoms: I64, names: frozenset[str]) -> I64:
+def calls_around(facts: WorkFacts, atoms: I64, names: frozenset[str]) -> I64:
     """For each atom the row of the op of such a name it lies in, or its forward op does; -1 where none is."""
     events, links = facts.timeline.events, facts.links
     named = np.array([name in names for name in facts.timeline.names], bool)
@@ -84,16 +86,16 @@ def calls_around(facts: Facts, atoms: I64, names: frozenset[str]) -> I64:
 # -- GPU or cores --------------------------------------------------------------------------------------
 
 
-def on_cores(facts: Facts) -> bool:
+def on_cores(facts: StepFacts) -> bool:
     """A CPU job: the device is the cores, and its kernels are the ops themselves."""
     return facts.rank.device_kind == "cpu"
 
 
-def device_word(facts: Facts) -> str:
+def device_word(facts: StepFacts) -> str:
     return "CPU" if on_cores(facts) else "GPU"
 
 
-def pieces(facts: Facts) -> str:
+def pieces(facts: StepFacts) -> str:
     return "ops" if on_cores(facts) else "kernels"
 
 

@@ -16,8 +16,9 @@ from findwall.model.machine import MATH_TYPES
 from findwall.step.comms import HOST_COLLECTIVE, is_communication
 from findwall.step.links import DOWNLOAD, UPLOAD, nearest
 from findwall.step.parameter_updates import updates_begin
-from findwall.step.step_facts import Links, rows_matching
+from findwall.step.step_facts import Links, StepFacts, rows_matching
 from findwall.units import NOT_ZERO_NS, NS_PER_S, format_share
+from findwall.work.work_facts import WorkFacts
 
 PHASES = ("loader", "copy", "forward", "backward", "comms", "optimizer", "other")
 # Idle time that is a phase of its own, whatever the device does next.
@@ -64,7 +65,7 @@ def _idle_by_phase(facts: Facts) -> F64:
     return total
 
 
-def _phase_of(facts: Facts, rows: I64) -> I64:
+def _phase_of(facts: WorkFacts, rows: I64) -> I64:
     """The phase each device row was launched in."""
     events, links = facts.timeline.events, facts.links
     launch = links.launch[rows]
@@ -86,7 +87,7 @@ def _phase_of(facts: Facts, rows: I64) -> I64:
     return phase
 
 
-def _in_module(facts: Facts, rows: I64) -> Bool:
+def _in_module(facts: StepFacts, rows: I64) -> Bool:
     """Device rows that the model's code launched, as far as the trace has Python's frames."""
     launch = facts.links.launch[rows]
     frames = (
@@ -98,7 +99,7 @@ def _in_module(facts: Facts, rows: I64) -> Bool:
     return inside & (launch >= 0)
 
 
-def _within(facts: Facts, at: I64) -> Bool:
+def _within(facts: StepFacts, at: I64) -> Bool:
     """Times inside an optimizer range, a closure that it calls left out."""
     events = facts.timeline.events
     rows = facts.timeline.rows(Kind.ANNOTATION, Kind.OP)
@@ -234,7 +235,7 @@ def utilisation(facts: Facts) -> Utilisation:
     )
 
 
-def _peak(facts: Facts, counted: np.ndarray) -> tuple[float | None, str]:
+def _peak(facts: WorkFacts, counted: np.ndarray) -> tuple[float | None, str]:
     """The spec peak of 16-bit matrix math, or of the narrower type that does most of the FLOPs."""
     spec = facts.ceilings.spec_flops
     maths = facts.kernels.math_index[facts.atoms.index][counted]

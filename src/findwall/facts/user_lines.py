@@ -17,6 +17,7 @@ from findwall.model.claims import Claim
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.model.measured_run import HostLine
+from findwall.step.step_facts import StepFacts
 
 # Both chosen by hand, not calibrated.
 LINES_SHOWN = 2  # of the sampler's: one row of evidence is left for the trace
@@ -48,13 +49,13 @@ def parse_frame(name: str) -> Frame | None:
     return Frame(f"{path.rpartition('/')[2]}:{found['line']}", found["function"], own)
 
 
-def line_of(facts: Facts, row: int) -> str | None:
+def line_of(facts: StepFacts, row: int) -> str | None:
     """The nearest line of the person's own code around a host row, or around the forward op of one."""
     frame = _nearest_own(facts, row) or _nearest_own(facts, int(facts.links.forward[row]) if row >= 0 else -1)
     return frame.place if frame is not None else None
 
 
-def _nearest_own(facts: Facts, row: int) -> Frame | None:
+def _nearest_own(facts: StepFacts, row: int) -> Frame | None:
     for at in (row, *facts.links.ancestors(row)) if row >= 0 else ():
         for name in _frames_at(facts, at):
             frame = parse_frame(name)
@@ -63,7 +64,7 @@ def _nearest_own(facts: Facts, row: int) -> Frame | None:
     return None
 
 
-def _frames_at(facts: Facts, row: int) -> list[str]:
+def _frames_at(facts: StepFacts, row: int) -> list[str]:
     """The frames a row carries: a Python row is one, an op of torch 1.x lists its stack."""
     if facts.timeline.events.kind[row] == Kind.PYTHON:
         return [facts.timeline.name_of(row)]
@@ -71,7 +72,7 @@ def _frames_at(facts: Facts, row: int) -> list[str]:
     return extra.call_stack.split(";") if extra is not None and extra.call_stack else []
 
 
-def sampled(facts: Facts, between_ops: bool = False) -> HostLine | None:
+def sampled(facts: StepFacts, between_ops: bool = False) -> HostLine | None:
     """The line on which a sampler most often saw the host: one of the person's own, if there is one.
 
     `between_ops`: where no op was running, as far as the samples tell.
@@ -79,7 +80,7 @@ def sampled(facts: Facts, between_ops: bool = False) -> HostLine | None:
     return next(iter(_sampled(facts, between_ops)), None)
 
 
-def seen_at_ops(facts: Facts, needed: float) -> bool:
+def seen_at_ops(facts: StepFacts, needed: float) -> bool:
     """Whether a sampler saw the host mostly on lines that run ops, and on others less than this share."""
     lines = facts.rank.host_lines
     runs_ops = {line.place for line in lines if _RUNS_OPS.search(line.inside)}
@@ -87,7 +88,7 @@ def seen_at_ops(facts: Facts, needed: float) -> bool:
     return at_ops > MAJORITY_SHARE and sum(line.share for line in lines) - at_ops < needed
 
 
-def pure_python(facts: Facts) -> list[HostLine]:
+def pure_python(facts: StepFacts) -> list[HostLine]:
     """The sampler's lines of the person's own code with nothing of a library under them, most often first."""
     own = [line for line in facts.rank.host_lines if not line.inside and not _LIBRARY.search(line.place)]
     return _by_share(own)
@@ -101,13 +102,13 @@ def loops_in_python(facts: Facts) -> bool:
     return sum(line.share for line in pure_python(facts)) >= FAIR_PART
 
 
-def saving_ms(facts: Facts) -> float:
+def saving_ms(facts: StepFacts) -> float:
     """Of the mean step: checkpoints being written, as far as a run timed that."""
     timed = facts.rank.step_times
     return (timed.saving_s or 0.0) * 1e3 if timed is not None else 0.0
 
 
-def _sampled(facts: Facts, between_ops: bool) -> list[HostLine]:
+def _sampled(facts: StepFacts, between_ops: bool) -> list[HostLine]:
     """The sampler's lines, the person's own first, then by how often they were seen; paths cut short."""
     lines = facts.rank.host_lines
     if between_ops:
@@ -126,7 +127,7 @@ def _by_share(lines: Iterable[HostLine]) -> list[HostLine]:
     ]
 
 
-def sampled_evidence(facts: Facts, between_ops: bool = False) -> list[Evidence]:
+def sampled_evidence(facts: StepFacts, between_ops: bool = False) -> list[Evidence]:
     """What the sampler saw, where the run had one."""
     return _told(_sampled(facts, between_ops))
 

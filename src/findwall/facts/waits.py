@@ -23,7 +23,7 @@ from findwall.model.machine import UNCACHED
 from findwall.replay.graph import CHECKPOINTING, LAUNCHING
 from findwall.step.call_names import ALLOCATOR, COMPILE
 from findwall.step.library_set_up import shapes
-from findwall.step.step_facts import OWNERS, rows_matching
+from findwall.step.step_facts import OWNERS, StepFacts, rows_matching
 from findwall.units import ms
 
 # The op a person wrote, not the ones it calls.
@@ -49,7 +49,7 @@ class Wait(msgspec.Struct, frozen=True):
         return Claim(what, {"times": self.times, "ms": self.ms}, names, lines(self.line))
 
 
-def rows_named(facts: Facts, pattern: re.Pattern[str], *kinds: Kind) -> I64:
+def rows_named(facts: StepFacts, pattern: re.Pattern[str], *kinds: Kind) -> I64:
     """Rows of the launching threads whose name matches, in host order, the outermost of nested ones."""
     events = facts.timeline.events
     rows = np.flatnonzero(events.is_kind(*kinds) & np.isin(events.thread, facts.host.threads))
@@ -61,13 +61,13 @@ def rows_named(facts: Facts, pattern: re.Pattern[str], *kinds: Kind) -> I64:
     return kept
 
 
-def in_window(facts: Facts, rows: I64) -> I64:
+def in_window(facts: StepFacts, rows: I64) -> I64:
     """Host rows that begin in the host's time of the counted steps."""
     start = facts.timeline.events.start[rows]
     return rows[(start >= facts.queue.opens) & (start < facts.queue.closes)]
 
 
-def blocking_rows(facts: Facts, cause: str) -> I64:
+def blocking_rows(facts: StepFacts, cause: str) -> I64:
     """Calls with which the host waits for the device, of one of the causes that own such calls."""
     blocking = facts.host.blocking
     rows: I64 = blocking.row[blocking.owner == OWNERS.index(cause)]
@@ -90,7 +90,7 @@ def shared_idle(facts: Facts, cause: str, rows: I64) -> F64:
     return np.bincount(at, amounts, minlength=len(rows)).astype(np.float64)
 
 
-def merged(facts: Facts, rows: I64, idle: F64) -> list[Wait]:
+def merged(facts: StepFacts, rows: I64, idle: F64) -> list[Wait]:
     """Calls of the same op in the same place are one entry, whichever runtime call each of them made."""
     groups: dict[tuple[str, str | None, str | None], list[tuple[int, float, int]]] = {}
     for row, amount in zip(rows.tolist(), idle.tolist(), strict=True):
@@ -102,7 +102,7 @@ def merged(facts: Facts, rows: I64, idle: F64) -> list[Wait]:
 
 
 def _wait(
-    facts: Facts, what: str, within: str | None, line: str | None, members: list[tuple[int, float, int]]
+    facts: StepFacts, what: str, within: str | None, line: str | None, members: list[tuple[int, float, int]]
 ) -> Wait:
     row = max(members, key=lambda one: one[1])[0]
     call = facts.timeline.name_of(row)
@@ -111,7 +111,7 @@ def _wait(
     return Wait(call, None if what == call else what, within, line, row, idle, times)
 
 
-def _asked(facts: Facts, row: int) -> tuple[int, str | None]:
+def _asked(facts: StepFacts, row: int) -> tuple[int, str | None]:
     """The op that a person wrote around a call, or the call itself: several calls of one op are one wait. And
     the nearest range around it that says something."""
     ops: list[int] = []
@@ -134,7 +134,7 @@ def wait_evidence(found: list[Wait]) -> list[Evidence]:
     ]
 
 
-def sync_rows(facts: Facts) -> I64:
+def sync_rows(facts: StepFacts) -> I64:
     """Calls in the window with which the host waits for the device, copies to it left out."""
     return in_window(facts, blocking_rows(facts, "host-sync"))
 
@@ -144,7 +144,7 @@ def syncs(facts: Facts) -> list[Wait]:
     return waits(facts, "host-sync", sync_rows(facts))
 
 
-def outermost(facts: Facts, rows: I64) -> I64:
+def outermost(facts: StepFacts, rows: I64) -> I64:
     """For each call the op it lies in that no other op contains; the call itself where there is none."""
     found: I64 = rows.copy()
     at = rows.copy()
@@ -156,7 +156,7 @@ def outermost(facts: Facts, rows: I64) -> I64:
     return found
 
 
-def common_sync(facts: Facts) -> str | None:
+def common_sync(facts: StepFacts) -> str | None:
     """What most calls that wait for the device lie in."""
     names, counts = np.unique(
         facts.timeline.events.name[outermost(facts, sync_rows(facts))], return_counts=True
@@ -218,7 +218,7 @@ def set_ups(facts: Facts) -> list[SetUp]:
     return sorted(found, key=lambda one: (-one.ms, one.op))
 
 
-def grows(facts: Facts) -> bool:
+def grows(facts: StepFacts) -> bool:
     """Whether what is set up is always one further than the last: the cache of a text that is being written.
 
     Each length is then set up once, and comes back with the next text: it is no part of later steps.
@@ -240,14 +240,14 @@ def grows(facts: Facts) -> bool:
     return bool(is_even and len(usual) and usual.min() >= 0 and 0 < usual.max() <= MOST_TOKENS_A_STEP)
 
 
-def _sizes(facts: Facts, row: int) -> list[int]:
+def _sizes(facts: StepFacts, row: int) -> list[int]:
     """All dims of an op's arguments, one after the other."""
     inputs = facts.timeline.inputs_of(row)
     every = [] if inputs is None else inputs.dims
     return [size for dims in every if isinstance(dims, list) for size in dims if isinstance(size, int)]
 
 
-def _set_up_rows(facts: Facts) -> I64:
+def _set_up_rows(facts: StepFacts) -> I64:
     return np.union1d(facts.host.plans.row, facts.host.trials)
 
 
@@ -287,7 +287,7 @@ def _on_device(facts: Facts, rows: I64) -> F64:
 _GIVES_BACK = re.compile("free|unmap|release", re.IGNORECASE)
 
 
-def driver_calls(facts: Facts) -> dict[str, float]:
+def driver_calls(facts: StepFacts) -> dict[str, float]:
     """Calls to the driver's allocator, a step, most frequent first."""
     rows = in_window(facts, facts.timeline.rows(Kind.RUNTIME))
     rows = rows[matching(facts, rows, ALLOCATOR)]
@@ -304,7 +304,7 @@ def given_back(calls: dict[str, float]) -> float:
     return sum(count for name, count in calls.items() if _GIVES_BACK.search(name))
 
 
-def cache_switched_off(facts: Facts) -> str | None:
+def cache_switched_off(facts: StepFacts) -> str | None:
     """What to do where nobody empties the cache because there is none: the environment switched it off."""
     found = [one for one in facts.run.environment.findings if one.id == UNCACHED]
     return found[0].fix if found else None

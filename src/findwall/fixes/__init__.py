@@ -20,6 +20,7 @@ from findwall.facts.step_traits import device_word, is_compiled, is_training, on
 from findwall.model.claims import Claim, Figure, Figures, lines, plain
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change
+from findwall.work.work_facts import WorkFacts
 
 # What the file of a fix is written with.
 __all__ = [
@@ -117,14 +118,14 @@ def cannot_tell(what: str, **figures: Figure) -> CannotTell:
     return CannotTell(Claim(what, figures))
 
 
-def not_here(facts: Facts, what: str, **figures: Figure) -> NoUse | CannotTell:
+def not_here(facts: WorkFacts, what: str, **figures: Figure) -> NoUse | CannotTell:
     """For a reason that compares kernels with ceilings: where those are missing nobody can tell."""
     if missing(facts) is not None:
         return CannotTell(Claim("ceilings/unknown", parts=[without_floors(facts)]))
     return no_use(what, **figures)
 
 
-def without_floors(facts: Facts) -> Claim:
+def without_floors(facts: WorkFacts) -> Claim:
     """What keeps floors from being known."""
     return plain(missing(facts) or NO_MODEL)
 

@@ -27,8 +27,10 @@ from findwall.model.probes import AS_IS, UPLOAD, Probe, Probes
 from findwall.probe.probed_ops import Made, Unit, attention_units, optimizer_unit
 from findwall.replay.change import Change, Replace
 from findwall.step.links import PAGEABLE
+from findwall.step.step_facts import StepFacts
 from findwall.work.op_arguments import Arguments, Tensor, is_floating
 from findwall.work.op_families import convolution
+from findwall.work.work_facts import WorkFacts
 
 MOST_UNITS = 64  # distinct ops: a step has seldom more that count. Chosen by hand.
 
@@ -70,7 +72,7 @@ def units(facts: Facts) -> list[Unit]:
     return [*found, update] if update is not None else found
 
 
-def variant(facts: Facts, unit: Unit, made: Made) -> str:
+def variant(facts: WorkFacts, unit: Unit, made: Made) -> str:
     """How a unit runs once some fixes are made; AS_IS where they do not touch it.
 
     In TF32 "as it is" is a format of its own: the same op can run in fp32 as well.
@@ -85,7 +87,7 @@ def variant(facts: Facts, unit: Unit, made: Made) -> str:
     return "+".join(part for part in parts if part) or AS_IS
 
 
-def as_is(facts: Facts, unit: Unit) -> str:
+def as_is(facts: WorkFacts, unit: Unit) -> str:
     return variant(facts, unit, frozenset())
 
 
@@ -110,7 +112,7 @@ def plan(facts: Facts) -> list[Probe]:
     return found
 
 
-def _variants(facts: Facts, unit: Unit) -> list[str]:
+def _variants(facts: WorkFacts, unit: Unit) -> list[str]:
     """As it is first, where that can be run; empty: no fix changes it."""
     now = as_is(facts, unit)
     changed = list(dict.fromkeys(variant(facts, unit, made) for made in PLANNED))
@@ -127,7 +129,7 @@ def _probe(unit: Unit, name: str) -> Probe:
 # -- formats and layouts ---------------------------------------------------------------------------
 
 
-def _format(facts: Facts, unit: Unit, made: Made) -> str:
+def _format(facts: WorkFacts, unit: Unit, made: Made) -> str:
     if unit.kind in ("optimizer", "upload"):
         return ""
     narrow = next((name for fix, name in NARROW.items() if fix in made), None)
@@ -139,7 +141,7 @@ def _format(facts: Facts, unit: Unit, made: Made) -> str:
     return "tf32" if multiplies_so or unit.math == "tf32" else ""
 
 
-def _layout(facts: Facts, unit: Unit, made: Made) -> str:
+def _layout(facts: StepFacts, unit: Unit, made: Made) -> str:
     """A compiler turns images for convolutions, and writes the norms' kernels itself."""
     turns = "channels-last" in made or (unit.kind == "conv" and bool(made & COMPILERS))
     return "nhwc" if unit.nchw and turns else ""
@@ -148,7 +150,7 @@ def _layout(facts: Facts, unit: Unit, made: Made) -> str:
 # -- units of the trace's own ops ------------------------------------------------------------------
 
 
-def _ops(facts: Facts) -> Iterator[Unit]:
+def _ops(facts: WorkFacts) -> Iterator[Unit]:
     events, table = facts.timeline.events, facts.kernels
     index = np.unique(facts.atoms.index)
     index = index[table.op[index] >= 0]
@@ -174,7 +176,7 @@ def _ops(facts: Facts) -> Iterator[Unit]:
 
 
 def _unit(
-    facts: Facts, kind: str, row: int, inputs: Inputs, index: I64, carries: Bool, is_image: bool
+    facts: WorkFacts, kind: str, row: int, inputs: Inputs, index: I64, carries: Bool, is_image: bool
 ) -> Unit:
     table = facts.kernels
     tensors = [one for one in Arguments(inputs).tensors() if is_floating(one.dtype)]
@@ -213,7 +215,7 @@ def _reads_images(tensors: list[Tensor]) -> bool:
     return first is not None and len(first.dims) == IMAGE_DIMS and first.dims[1] > 1
 
 
-def _tunes(facts: Facts) -> bool:
+def _tunes(facts: StepFacts) -> bool:
     """Whether cuDNN tries out its convolutions (`torch.backends.cudnn.benchmark`): its calls record it."""
     names = facts.timeline.names
     if "aten::cudnn_convolution" not in names:
@@ -249,7 +251,7 @@ def _dense(dims: list[int], strides: list[int]) -> list[int | list[int]]:
 # -- copies ----------------------------------------------------------------------------------------
 
 
-def _uploads(facts: Facts) -> Iterator[Unit]:
+def _uploads(facts: WorkFacts) -> Iterator[Unit]:
     """Copies from pageable memory, by their size."""
     events = facts.timeline.events
     rows = uploaded(facts)
@@ -315,7 +317,7 @@ def far_off(facts: Facts) -> list[str]:
     return [unit.op for unit in units(facts) if _is_off(facts, unit, probes)] if probes is not None else []
 
 
-def _is_off(facts: Facts, unit: Unit, probes: Probes) -> bool:
+def _is_off(facts: WorkFacts, unit: Unit, probes: Probes) -> bool:
     """Whether the op took half the time, or twice, when it was probed: it was not run as the job does."""
     before = probes.of(unit.op, unit.inputs, as_is(facts, unit))
     return before is not None and not MAJORITY_SHARE <= before / _now_ns(facts, unit) <= 1 / MAJORITY_SHARE
@@ -330,7 +332,7 @@ def _standing(found: list[Unit], made: Made) -> list[Unit]:
     return [unit for unit in found if unit.kind == "attention" or not np.isin(unit.rows, rows).any()]
 
 
-def _each_ns(facts: Facts, unit: Unit, made: Made, probes: Probes) -> float | None:
+def _each_ns(facts: WorkFacts, unit: Unit, made: Made, probes: Probes) -> float | None:
     """How long one call takes with the fixes made; None: it stays as it is, or nobody probed it."""
     now, then = as_is(facts, unit), variant(facts, unit, made)
     after = probes.of(unit.op, unit.inputs, then)
@@ -341,12 +343,12 @@ def _each_ns(facts: Facts, unit: Unit, made: Made, probes: Probes) -> float | No
     return after * ratio + _beside(facts, unit, made)
 
 
-def _now_ns(facts: Facts, unit: Unit) -> float:
+def _now_ns(facts: StepFacts, unit: Unit) -> float:
     """What one call takes in the trace."""
     return max(float(facts.timeline.events.duration[unit.rows].sum()) / unit.calls, 1.0)
 
 
-def _beside(facts: Facts, unit: Unit, made: Made) -> float:
+def _beside(facts: WorkFacts, unit: Unit, made: Made) -> float:
     """What comes with a product as a fix runs it: the cast of a weight that autocast puts beside it, which
     compiled code folds in; the copies that a compiler pads it with."""
     if unit.kind not in ("product", "conv"):

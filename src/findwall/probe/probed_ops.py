@@ -22,8 +22,10 @@ from findwall.model.events import Bool, Inputs
 from findwall.model.intervals import I64
 from findwall.model.probes import ATTENTION, OPTIMIZER
 from findwall.step.call_names import optimizers
+from findwall.step.step_facts import StepFacts
 from findwall.work.op_arguments import Arguments, Tensor
 from findwall.work.op_families.optimizer import parameter_count
+from findwall.work.work_facts import WorkFacts
 
 Made = frozenset[str]  # fixes that are made together
 
@@ -51,7 +53,7 @@ MASKS = frozenset({"masked_fill", "masked_fill_", "where", "tril"})
 SCORE_DIMS = (3, 4)  # of the scores: [batch·heads, …] or [batch, heads, …]
 
 
-def attention_units(facts: Facts) -> Iterator[Unit]:
+def attention_units(facts: WorkFacts) -> Iterator[Unit]:
     """Two units for each shape of scores; where heads or widths cannot be told, none."""
     atoms = facts.atoms.of("unfused-attention")
     if len(atoms) == 0:
@@ -63,7 +65,7 @@ def attention_units(facts: Facts) -> Iterator[Unit]:
         yield from _of_scores(facts, scores, len(calls), atoms[products], atoms[~products])
 
 
-def _of_scores(facts: Facts, scores: Tensor, calls: int, products: I64, beside: I64) -> Iterator[Unit]:
+def _of_scores(facts: WorkFacts, scores: Tensor, calls: int, products: I64, beside: I64) -> Iterator[Unit]:
     *batch, rows, columns = scores.dims
     mine, width = _products_on(facts, products, math.prod(batch), rows, columns)
     if width is None:
@@ -93,7 +95,7 @@ def _of_scores(facts: Facts, scores: Tensor, calls: int, products: I64, beside: 
         )
 
 
-def _ops_named(facts: Facts, atoms: I64, stem: str) -> dict[int, Tensor]:
+def _ops_named(facts: WorkFacts, atoms: I64, stem: str) -> dict[int, Tensor]:
     """The first tensor of each op of this name that owns one of these atoms, by the op's row."""
     found: dict[int, Tensor] = {}
     for row in np.unique(facts.kernels.op[facts.atoms.index[atoms]]).tolist():
@@ -105,7 +107,7 @@ def _ops_named(facts: Facts, atoms: I64, stem: str) -> dict[int, Tensor]:
     return found
 
 
-def _products_on(facts: Facts, atoms: I64, batch: int, rows: int, columns: int) -> tuple[I64, int | None]:
+def _products_on(facts: WorkFacts, atoms: I64, batch: int, rows: int, columns: int) -> tuple[I64, int | None]:
     """Products that make or read scores of this shape, and the width of their other side."""
     mine, widths = [], set()
     for atom in atoms.tolist():
@@ -117,7 +119,7 @@ def _products_on(facts: Facts, atoms: I64, batch: int, rows: int, columns: int) 
     return np.array(mine, np.int64), widths.pop() if len(widths) == 1 else None
 
 
-def _dtype(facts: Facts, atom: int) -> str:
+def _dtype(facts: WorkFacts, atom: int) -> str:
     tensors = tensors_of(facts, facts.op_row(atom))
     return tensors[-1].dtype if tensors else "float"
 
@@ -135,7 +137,7 @@ def _width(tensors: list[tuple[int, ...]], batch: int, rows: int, columns: int) 
     return sizes[0]
 
 
-def _mask(facts: Facts, beside: I64, scores: Tensor) -> tuple[list[int | list[int]], bool]:
+def _mask(facts: WorkFacts, beside: I64, scores: Tensor) -> tuple[list[int | list[int]], bool]:
     """What is added to the scores (its shape), and whether they are masked the same for all: causal then."""
     causal = False
     for row in np.unique(facts.kernels.op[facts.atoms.index[beside]]).tolist():
@@ -180,7 +182,7 @@ def optimizer_unit(facts: Facts) -> Unit | None:
     )
 
 
-def _parameters(facts: Facts, ops: I64) -> tuple[list[Tensor], set[str]]:
+def _parameters(facts: StepFacts, ops: I64) -> tuple[list[Tensor], set[str]]:
     """The tensors of the op that is called once for each parameter, and what the update's ops are called.
 
     An op that a parameter has one of goes over the fewest numbers: others are called more often.
@@ -201,7 +203,7 @@ def _parameters(facts: Facts, ops: I64) -> tuple[list[Tensor], set[str]]:
     return _once_a_step(by_name[least], facts.steps.count), {name.removeprefix("_foreach_") for name in large}
 
 
-def _by_size(facts: Facts) -> list[int | list[int]]:
+def _by_size(facts: StepFacts) -> list[int | list[int]]:
     """Where lists were recorded without shapes: all parameters, in pieces as large as a layer's weight."""
     count = int(parameter_count(facts.timeline, facts.steps.count) or 0)
     whole, rest = divmod(count, PIECE)

@@ -24,6 +24,7 @@ from __future__ import annotations
 from findwall.causes import Cause, Claim, Evidence, Facts, Told, carriers
 from findwall.facts.cause_kernels import Carrier, as_evidence
 from findwall.facts.op_shapes import shape, short_type, tensors_of
+from findwall.step.step_facts import StepFacts
 
 NAME = "dtype-casts"
 
@@ -41,7 +42,7 @@ def says(facts: Facts) -> Told:
     return Told(Claim("dtype-casts/converts", parts=casts[:1]), Claim("advise/fewer-casts", parts=compiler))
 
 
-def _cast(facts: Facts, carrier: Carrier) -> list[Claim]:
+def _cast(facts: StepFacts, carrier: Carrier) -> list[Claim]:
     """From what to what; nothing where the types were not recorded."""
     tensors = tensors_of(facts, carrier.op_row)
     if len(tensors) < 2 or not (carrier.op or "").endswith("copy_"):

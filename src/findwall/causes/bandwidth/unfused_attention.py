@@ -21,13 +21,14 @@ Where much of it is forward work without gradients: evaluate-less-often.
 
 from __future__ import annotations
 
-from findwall.causes import Cause, Claim, Facts, Told, known
+from findwall.causes import Cause, Claim, Told, known
+from findwall.step.step_facts import StepFacts
 from findwall.work.fusion import score_shapes
 
 MATH_PATH = "aten::_scaled_dot_product_attention_math"  # under the call, where no fused kernel takes it
 
 
-def says(facts: Facts) -> Told:
+def says(facts: StepFacts) -> Told:
     shapes = sorted(score_shapes(facts.timeline), key=lambda one: (-one[0] * one[1] * one[2], one))
     largest = f"[{'×'.join(str(extent) for extent in shapes[0])}]" if shapes else None
     on_math = MATH_PATH in facts.timeline.names

@@ -23,14 +23,15 @@ of the step.
 
 from __future__ import annotations
 
-from findwall.causes import Cause, Claim, Facts, Figures, Told, known
+from findwall.causes import Cause, Claim, Figures, Told, known
 from findwall.facts.step_traits import HAVE_FUSED, updates_itself
 from findwall.step.call_names import optimizers
+from findwall.work.work_facts import WorkFacts
 
 NAME = "unfused-optimizer"
 
 
-def says(facts: Facts) -> Told:
+def says(facts: WorkFacts) -> Told:
     optimizer = next(iter(optimizers(facts.timeline)), None)  # its class, where a range names it
     own = updates_itself(facts)
     figures: Figures = {"kernels": len(facts.atoms.of(NAME)) / facts.steps.count, "own": own}

@@ -23,11 +23,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.causes import Cause, Claim, Facts, Told
+from findwall.causes import Cause, Claim, Told
 from findwall.work.op_families.movement import message_bytes
+from findwall.work.work_facts import WorkFacts
 
 
-def says(facts: Facts) -> Told | Claim:
+def says(facts: WorkFacts) -> Told | Claim:
     atoms = facts.atoms.of("small-collectives")
     if len(atoms) == 0:
         return Claim("small-collectives/unknown")

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from findwall.causes import Cause, Claim, Evidence, Facts, Figure, Told, carriers
 from findwall.facts.cause_kernels import as_evidence
-from findwall.work.work_facts import fast_format
+from findwall.work.work_facts import WorkFacts, fast_format
 
 NAME = "fast-path-off"
 
@@ -61,7 +61,7 @@ def says(facts: Facts) -> Told:
     return Told(Claim("fast-path-off/vector-units", figures), action)
 
 
-def _faster(facts: Facts, now: str) -> dict[str, Figure]:
+def _faster(facts: WorkFacts, now: str) -> dict[str, Figure]:
     """The format that the tensor cores are fastest in, and how many times as fast; empty where unknown."""
     flops, fast = facts.ceilings.flops, fast_format(facts.ceilings)
     return {"fast": fast, "ratio": flops[fast] / flops[now]} if fast is not None and flops.get(now) else {}

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from findwall.causes import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figures, Told
 from findwall.facts.cause_kernels import kernel_evidence
+from findwall.step.step_facts import StepFacts
 from findwall.units import GIB, LEAST_SHOWN_MS, ms
 
 NAME = "recompute"
@@ -39,11 +40,11 @@ def shows(facts: Facts) -> list[Evidence]:
     return [*found[: EVIDENCE_ROWS - 1], late]
 
 
-def says(facts: Facts) -> Told:
+def says(facts: StepFacts) -> Told:
     return Told(Claim("recompute/forward-again"), Claim("advise/less-recompute", _room(facts)))
 
 
-def _room(facts: Facts) -> Figures:
+def _room(facts: StepFacts) -> Figures:
     """How much memory is left to keep activations in, where both figures are known."""
     peak = facts.run.peak_memory
     totals = [device.total_memory for device in facts.timeline.header.devices if device.total_memory]

@@ -32,6 +32,7 @@ from findwall.causes import Cause, Claim, Facts, Told, carriers
 from findwall.facts.cause_kernels import Carrier, work_classes
 from findwall.facts.host_cores import cores_in_use, idle_cores_ms, saved_on_all_cores_ms
 from findwall.model.catalogue import NEAR
+from findwall.step.step_facts import StepFacts
 from findwall.work.fusion import WRITTEN_ANEW
 from findwall.work.op_arguments import Arguments
 from findwall.work.op_families.indexing import row_length
@@ -79,7 +80,7 @@ def _advice(facts: Facts, longest: Carrier | None) -> Claim:
     return Claim("slow-kernels/on-more-data", parts=compiler)
 
 
-def _order_otherwise(facts: Facts, longest: Carrier) -> Claim:
+def _order_otherwise(facts: StepFacts, longest: Carrier) -> Claim:
     """No compiler writes such a kernel anew; for few values no kernel of its own is needed."""
     inputs = facts.timeline.inputs_of(longest.op_row)
     op = (longest.op or "").removeprefix("aten::")

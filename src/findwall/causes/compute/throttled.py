@@ -20,11 +20,12 @@ raise-clocks: cooling, airflow, the power limit, the supply behind a power brake
 
 from __future__ import annotations
 
-from findwall.causes import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figures, Told
+from findwall.causes import EVIDENCE_ROWS, Cause, Claim, Evidence, Figures, Told
+from findwall.step.step_facts import StepFacts
 from findwall.step.timed_steps import throttle_reasons
 
 
-def shows(facts: Facts) -> list[Evidence]:
+def shows(facts: StepFacts) -> list[Evidence]:
     reasons = sorted(throttle_reasons(facts.rank.telemetry).items(), key=lambda one: -one[1])
     return [
         Evidence(claim=Claim("evidence/held-down", {"reason": reason, "held_share": share}))
@@ -32,7 +33,7 @@ def shows(facts: Facts) -> list[Evidence]:
     ]
 
 
-def says(facts: Facts) -> Told | Claim:
+def says(facts: StepFacts) -> Told | Claim:
     clock = facts.rank.telemetry.sm_clock_mhz
     if clock is None:
         return Claim("throttled/unknown")

@@ -37,6 +37,7 @@ from findwall.causes import (
 from findwall.facts.cause_kernels import Carrier, as_evidence
 from findwall.facts.waits import blocking_rows
 from findwall.units import NS_PER_S
+from findwall.work.work_facts import WorkFacts
 
 NAME = "copy-exposed"
 ALL_COPIES = 1000  # kernel, op and shapes told apart: meant to leave none out
@@ -75,13 +76,13 @@ def _copies(facts: Facts) -> list[Evidence]:
     ]
 
 
-def _bytes(facts: Facts, carrier: Carrier) -> float:
+def _bytes(facts: WorkFacts, carrier: Carrier) -> float:
     """Bytes a step: those of the longest copy, for each of its calls. 0 where not recorded."""
     row = int(facts.kernels.row[facts.atoms.index[carrier.atom]])
     return max(float(facts.timeline.events.nbytes[row]), 0.0) * carrier.calls
 
 
-def _rate(facts: Facts, carrier: Carrier) -> float | None:
+def _rate(facts: WorkFacts, carrier: Carrier) -> float | None:
     row = int(facts.kernels.row[facts.atoms.index[carrier.atom]])
     nbytes, length = int(facts.timeline.events.nbytes[row]), int(facts.timeline.events.duration[row])
     return nbytes / (length / NS_PER_S) / 1e9 if nbytes > 0 and length > 0 else None

@@ -27,6 +27,7 @@ from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.claims import Claim, Figure, lines, plain
 from findwall.model.events import Kind
 from findwall.step.call_names import ALLOCATOR
+from findwall.step.step_facts import StepFacts
 
 
 def shows(facts: Facts) -> list[Evidence]:
@@ -46,7 +47,7 @@ def says(facts: Facts) -> Told:
     return Told(Claim("allocator/calls", figures, places=lines(line)), _advice(facts, frees))
 
 
-def _advice(facts: Facts, frees: float) -> Claim:
+def _advice(facts: StepFacts, frees: float) -> Claim:
     if switch_on := cache_switched_off(facts):
         return Claim("advise/keep-cache/switched-off", parts=[plain(switch_on)])
     if frees >= MAJORITY_SHARE:

@@ -28,6 +28,7 @@ from findwall.facts.user_lines import line_of
 from findwall.facts.waits import in_window
 from findwall.model.events import Kind
 from findwall.step.host_activity import REGION
+from findwall.step.step_facts import StepFacts
 from findwall.units import ms
 
 
@@ -51,7 +52,7 @@ def _shown(name: str, line: str | None, waited_ms: float) -> Evidence:
     return Evidence("", None, None, line, waited_ms, before)
 
 
-def says(facts: Facts) -> Told:
+def says(facts: StepFacts) -> Told:
     """How many compiled regions a step lie inside another one."""
     timeline = facts.timeline
     region = timeline.named(REGION)[timeline.events.name]

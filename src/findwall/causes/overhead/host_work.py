@@ -29,6 +29,7 @@ from findwall.causes import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figure
 from findwall.facts.user_lines import Frame, loops_in_python, parse_frame, sampled, sampled_evidence
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.events import TORCH, Kind
+from findwall.step.step_facts import StepFacts
 from findwall.units import ms
 
 NAME = "host-work"
@@ -95,7 +96,7 @@ def _silences(facts: Facts) -> dict[_Where, float]:
     return {where: ms(spent) for where, spent in best if spent > least}
 
 
-def _doing(facts: Facts, position: int) -> _Where:
+def _doing(facts: StepFacts, position: int) -> _Where:
     """What the host did in one gap: a line of Python, else the ops the silence lies between."""
     start, end = int(facts.queue.idle_from[position]), int(facts.queue.idle_until[position])
     frame = _frame(facts, start, end)
@@ -114,7 +115,7 @@ def _doing(facts: Facts, position: int) -> _Where:
     return _Where(call=_system_call(facts, start, end), **names)
 
 
-def _host_op(facts: Facts, start: int, end: int) -> str:
+def _host_op(facts: StepFacts, start: int, end: int) -> str:
     """The op that ran on the host's own tensors for most of a gap: it launches nothing."""
     events = facts.timeline.events
     rows = np.flatnonzero(events.is_kind(Kind.OP) & (events.start < end) & (events.end > start))
@@ -128,7 +129,7 @@ def _host_op(facts: Facts, start: int, end: int) -> str:
     return facts.timeline.name_of(int(rows[int(np.argmax(inside))]))
 
 
-def _launcher(facts: Facts, position: int, side: str) -> dict[str, str]:
+def _launcher(facts: StepFacts, position: int, side: str) -> dict[str, str]:
     """The op behind one place of the device's queue: where the host's ops are not recorded, its kernel."""
     if not 0 <= position < len(facts.queue.row):
         return {}
@@ -137,7 +138,7 @@ def _launcher(facts: Facts, position: int, side: str) -> dict[str, str]:
     return {side: facts.timeline.name_of(op)} if op >= 0 else {f"{side}_kernel": facts.timeline.name_of(row)}
 
 
-def _frame(facts: Facts, start: int, end: int) -> Frame | None:
+def _frame(facts: StepFacts, start: int, end: int) -> Frame | None:
     """The innermost frame of the person's own code that covers most of a gap."""
     events = facts.timeline.events
     rows = facts.timeline.rows(Kind.PYTHON)
@@ -156,7 +157,7 @@ def _frame(facts: Facts, start: int, end: int) -> Frame | None:
     return None
 
 
-def _system_call(facts: Facts, start: int, end: int) -> str:
+def _system_call(facts: StepFacts, start: int, end: int) -> str:
     """The call of the operating system that covers most of a gap, where an export of nsys has them."""
     events = facts.timeline.events
     if facts.timeline.header.recorder == TORCH:
@@ -170,7 +171,7 @@ def _system_call(facts: Facts, start: int, end: int) -> str:
     return facts.timeline.names[most] if most >= 0 and covered[most] >= MAJORITY_SHARE * (end - start) else ""
 
 
-def _neighbours(facts: Facts, start: int, end: int) -> tuple[str | None, str | None]:
+def _neighbours(facts: StepFacts, start: int, end: int) -> tuple[str | None, str | None]:
     """The last op that ended before the longest silence of a gap, and the first that began after it."""
     quiet = facts.host.working.gaps(start, end)
     if len(quiet) == 0:

@@ -35,6 +35,7 @@ from findwall.facts.step_traits import graph_share, is_compiled, on_cores
 from findwall.facts.user_lines import line_of, sampled
 from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
 from findwall.model.events import Kind
+from findwall.step.step_facts import StepFacts
 from findwall.units import NS_PER_US, ms
 
 NAME = "launch-bound"
@@ -70,7 +71,7 @@ def _advice(facts: Facts) -> Claim:
     return Claim("launch-bound/ways", {"on_cores": on_cores(facts)}, parts=[Claim(way) for way in ways])
 
 
-def _kernels(facts: Facts) -> tuple[float, float]:
+def _kernels(facts: StepFacts) -> tuple[float, float]:
     """Kernels a step, and their median length in microseconds; copies are none."""
     is_kernel = facts.timeline.events.kind[facts.queue.row] == Kind.KERNEL
     rows = (facts.queue.end - facts.queue.start)[is_kernel]

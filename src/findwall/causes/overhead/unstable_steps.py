@@ -22,13 +22,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.causes import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figures, Told
+from findwall.causes import EVIDENCE_ROWS, Cause, Claim, Evidence, Figures, Told
 from findwall.facts.user_lines import sampled, sampled_evidence
 from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.step.step_facts import StepFacts
 from findwall.step.timed_steps import SLOW_STEP_RATIO
 
 
-def shows(facts: Facts) -> list[Evidence]:
+def shows(facts: StepFacts) -> list[Evidence]:
     seconds = _seconds(facts)
     if len(seconds) < 2:
         return []
@@ -45,7 +46,7 @@ def _shown(seconds: np.ndarray, at: int, median: float) -> Evidence:
     return Evidence(ms=took, claim=Claim("evidence/slow-step", figures))
 
 
-def says(facts: Facts) -> Told | Claim:
+def says(facts: StepFacts) -> Told | Claim:
     seconds = _seconds(facts)
     if len(seconds) < 2:
         return Claim("unstable-steps/unknown")
@@ -62,7 +63,7 @@ def says(facts: Facts) -> Told | Claim:
     return Told(Claim("unstable-steps/slow", figures, {"function": line.function}, [line.place]), look)
 
 
-def _seconds(facts: Facts) -> np.ndarray:
+def _seconds(facts: StepFacts) -> np.ndarray:
     timed = facts.rank.step_times
     return np.array(timed.seconds if timed is not None else ())
 

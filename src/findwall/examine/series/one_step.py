@@ -18,8 +18,10 @@ from findwall.model.intervals import F64, I64, union
 from findwall.model.kinds import USUAL
 from findwall.model.series import Lane, StepTimeline, Track
 from findwall.step.device_queue import device_rows
+from findwall.step.step_facts import StepFacts
 from findwall.step.timed_steps import traced_kinds
 from findwall.units import NOT_ZERO_NS
+from findwall.work.work_facts import WorkFacts
 
 # All chosen by hand.
 MOST_EVENTS = 100_000  # a browser pans over that many without a stutter
@@ -73,7 +75,7 @@ def one_step(facts: Facts) -> StepTimeline | None:
     )
 
 
-def _chosen(facts: Facts) -> tuple[int, str]:
+def _chosen(facts: StepFacts) -> tuple[int, str]:
     """Which of the steps that were found, and its kind where there are several."""
     used = facts.queue.used
     lengths = facts.steps.lengths
@@ -88,14 +90,14 @@ def _chosen(facts: Facts) -> tuple[int, str]:
     return at, kind if len(set(kinds)) > 1 else ""
 
 
-def _heaviest(facts: Facts, traced: list[str]) -> str:
+def _heaviest(facts: StepFacts, traced: list[str]) -> str:
     """Of the kinds that were traced, the one whose steps take most of the job's time."""
     timed = facts.rank.step_times
     weights = {kind.name: kind.share * kind.mean for kind in timed.kinds()} if timed is not None else {}
     return max(dict.fromkeys(traced), key=lambda kind: weights.get(kind, 0.0), default=USUAL)
 
 
-def _window(facts: Facts, at: int) -> _Window:
+def _window(facts: StepFacts, at: int) -> _Window:
     """From the step's first launch, where that is not long ago, to the end of its last kernel."""
     begins, ends = int(facts.steps.boundaries[at]), int(facts.steps.boundaries[at + 1])
     host = int(facts.steps.host[at]) if at < len(facts.steps.host) else begins
@@ -103,12 +105,12 @@ def _window(facts: Facts, at: int) -> _Window:
     return _Window(first, max(ends, begins + 1), begins)
 
 
-def _inside(facts: Facts, rows: I64, window: _Window) -> I64:
+def _inside(facts: StepFacts, rows: I64, window: _Window) -> I64:
     events = facts.timeline.events
     return rows[(events.end[rows] > window.begins) & (events.start[rows] < window.ends)]
 
 
-def _device(facts: Facts, window: _Window) -> tuple[_Rows, list[Track]]:
+def _device(facts: WorkFacts, window: _Window) -> tuple[_Rows, list[Track]]:
     """Kernels, copies and collectives, a track a stream; each with the cause its time counts for."""
     events = facts.timeline.events
     rows = _inside(facts, facts.timeline.rows(*DEVICE_KINDS), window)
@@ -166,7 +168,7 @@ def _blamed(facts: Facts, following: I64) -> tuple[I64, I64]:
     return cause, np.where(known, lasts, np.iinfo(np.int64).max // 2)
 
 
-def _in_replay(facts: Facts, replayed: I64, following: I64) -> I64:
+def _in_replay(facts: StepFacts, replayed: I64, following: I64) -> I64:
     """Where rows stand in the replay; -1: not in it.
 
     What comes after the last counted step is not: the replay begins again instead, with the first row of the
@@ -185,7 +187,7 @@ def _in_replay(facts: Facts, replayed: I64, following: I64) -> I64:
     return at
 
 
-def _host(facts: Facts, window: _Window, first: int) -> tuple[_Rows, list[Track]]:
+def _host(facts: StepFacts, window: _Window, first: int) -> tuple[_Rows, list[Track]]:
     """What the threads did, nested; the thread that does most comes first."""
     events = facts.timeline.events
     rows = _inside(facts, facts.timeline.rows(*HOST_KINDS), window)

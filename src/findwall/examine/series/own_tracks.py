@@ -22,6 +22,7 @@ from findwall.model.tracks import BLAME, FLOORS, PATH, STREAM, WALLS, OwnTrack, 
 from findwall.replay.graph import LAUNCHING, Node
 from findwall.replay.simulate import critical_path
 from findwall.units import NOT_ZERO_NS, ms
+from findwall.work.work_facts import WorkFacts
 
 LEAST_NS = 0.5  # of a slice: what is shorter is told with what comes after the steps
 NOT_PLAYED = "in no gap of these steps"
@@ -179,7 +180,7 @@ def _of_causes(kind: str, label: str, found: _Slices, budget: ByCause, end: floa
     return OwnTrack(kind, label, start, length, shown, told)
 
 
-def _floors(facts: Facts, played: _Played) -> OwnTrack:
+def _floors(facts: WorkFacts, played: _Played) -> OwnTrack:
     """Every kernel at the least time it could take, from where it begins; without a floor it is not there."""
     kernels = facts.kernels
     floor = np.full(len(facts.timeline.events), np.nan)
@@ -218,7 +219,7 @@ def _moment(facts: Facts, node: int) -> str:
     return facts.timeline.name_of(row) if row >= 0 else MOMENTS.get(Node(int(facts.graph.kind[node])), "host")
 
 
-def _streams(facts: Facts, played: _Played) -> list[OwnTrack]:
+def _streams(facts: WorkFacts, played: _Played) -> list[OwnTrack]:
     """The device's rows where the replay has them, with the cause their time counts for."""
     events = facts.timeline.events
     cause = np.full(len(events), cause_index(UNKNOWN), np.int64)

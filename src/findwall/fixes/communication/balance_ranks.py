@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from findwall.facts.collectives import collectives_a_step
 from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, cannot_tell, no_use
+from findwall.step.step_facts import StepFacts
 from findwall.step.timed_steps import throttle_reasons
 
 MOVES = ("straggler", "pipeline-bubble")
@@ -33,7 +34,7 @@ def use(facts: Facts) -> Outcome:
     return no_use("balance-ranks/together")
 
 
-def _held(facts: Facts) -> list[Claim]:
+def _held(facts: StepFacts) -> list[Claim]:
     """Ranks whose clocks were held down, and what by."""
     found = []
     for rank in facts.run.ranks:

@@ -18,14 +18,15 @@ As of torch.compile: results differ in the last bits, and changing shapes make i
 from __future__ import annotations
 
 from findwall.facts.rewritten_step import COMPILED_AWAY
-from findwall.fixes import Facts, Fix, Outcome, cannot_tell
+from findwall.fixes import Fix, Outcome, cannot_tell
 from findwall.fixes.compiler.compile_patch import compile_each_block
 from findwall.fixes.compiler.repeated_blocks import compile_blocks
+from findwall.step.step_facts import StepFacts
 
 MOVES = ("unfused-pointwise", "launch-bound", *(one for one in COMPILED_AWAY if one != "unfused-pointwise"))
 
 
-def use(_facts: Facts) -> Outcome:
+def use(_facts: StepFacts) -> Outcome:
     return cannot_tell("compile-blocks/not-shown")
 
 

@@ -38,7 +38,7 @@ from findwall.fixes import (
 from findwall.fixes.refusals import ON_CORES, REPLAYED
 from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL
 from findwall.replay.change import Change, HostWork, Ready, without
-from findwall.work.work_facts import TOO_SMALL_NS
+from findwall.work.work_facts import TOO_SMALL_NS, WorkFacts
 
 # Python between two launches is not run at all when a graph of the whole step is replayed; a longer silence
 # is work of its own that no graph holds, such as saving. Chosen by hand, not calibrated.
@@ -63,7 +63,7 @@ def use(facts: Facts) -> Outcome:
     )
 
 
-def _best(facts: Facts) -> Change:
+def _best(facts: WorkFacts) -> Change:
     """One launch and no Python between, kernel upon kernel. What cannot be captured is gone: waits, new
     memory, set-up for new shapes.
 
@@ -73,7 +73,7 @@ def _best(facts: Facts) -> Change:
     return captured(facts, turn=0.0) + at_most(facts, atoms, NEARLY_ALL)
 
 
-def captured(facts: Facts, turn: float = BETWEEN_KERNELS_NS) -> Change:
+def captured(facts: WorkFacts, turn: float = BETWEEN_KERNELS_NS) -> Change:
     """One launch and no Python between; kernels take what they take today, one right after the other."""
     return (
         free_launches(facts)

@@ -33,6 +33,8 @@ from findwall.facts.waits import cache_switched_off, driver_calls
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, unclear_if, unless
 from findwall.fixes.refusals import CACHED
 from findwall.patches.editor import Editor
+from findwall.step.step_facts import StepFacts
+from findwall.work.work_facts import WorkFacts
 
 SETTING = "expandable_segments:True"
 VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")  # the second from torch 2.9 on
@@ -45,12 +47,12 @@ def use(facts: Facts) -> Outcome:
     return Use(Claim("expandable-segments/switch-on", figures))
 
 
-def _called(facts: Facts, names: re.Pattern[str]) -> float:
+def _called(facts: StepFacts, names: re.Pattern[str]) -> float:
     """How often a step the driver is called by one of these names."""
     return sum(count for name, count in driver_calls(facts).items() if names.search(name))
 
 
-def _sizes_change(facts: Facts) -> bool | None:
+def _sizes_change(facts: WorkFacts) -> bool | None:
     return shapes_change(facts, np.arange(len(facts.atoms.index)))
 
 

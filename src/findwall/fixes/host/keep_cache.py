@@ -28,6 +28,7 @@ from findwall.facts.waits import cache_switched_off, driver_calls, given_back
 from findwall.fixes import Claim, Facts, Fix, Outcome, ideal, surely, unless
 from findwall.fixes.refusals import CACHED
 from findwall.patches.editor import Editor
+from findwall.work.work_facts import WorkFacts
 
 
 def use(facts: Facts) -> Outcome:
@@ -39,7 +40,7 @@ def use(facts: Facts) -> Outcome:
     return surely(Claim(f"keep-cache/{way}", figures, names, parts=counted), ideal(facts, "allocator"))
 
 
-def _sizes_change(facts: Facts) -> bool:
+def _sizes_change(facts: WorkFacts) -> bool:
     """And nothing gives memory back, nor keeps torch from keeping it."""
     changing = shapes_change(facts, np.arange(len(facts.atoms.index)))
     return bool(changing) and not given_back(driver_calls(facts)) and not cache_switched_off(facts)

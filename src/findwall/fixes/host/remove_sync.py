@@ -27,6 +27,7 @@ from findwall.fixes import Claim, Facts, Fix, Outcome, ideal, lines, no_use, sur
 from findwall.fixes.host.late_reads import read_late
 from findwall.model.intervals import union
 from findwall.replay.change import Change, Drop, without
+from findwall.step.step_facts import StepFacts
 
 MOVES = ("host-sync", "launch-bound")
 
@@ -56,7 +57,7 @@ def use(facts: Facts) -> Outcome:
     return surely(Claim("remove-sync/named", parts=named), _best(facts))
 
 
-def _best(facts: Facts) -> Change:
+def _best(facts: StepFacts) -> Change:
     """Nobody waits, and what was launched only to be read is not launched: comparisons, the copies out."""
     outer = np.union1d(outermost(facts, sync_rows(facts)), facts.host.questions)
     issued = facts.queue.issued

@@ -60,6 +60,7 @@ from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change
 from findwall.units import ms
+from findwall.work.work_facts import WorkFacts
 
 _FRAME = re.compile(r"\(\d+\): ")
 
@@ -95,7 +96,7 @@ def _on_the_device(facts: Facts) -> Outcome | None:
     )
 
 
-def _named(facts: Facts, loop: Loop, mostly: bool) -> tuple[dict[str, str], list[str]]:
+def _named(facts: WorkFacts, loop: Loop, mostly: bool) -> tuple[dict[str, str], list[str]]:
     """Its first op and line, by the stack of that op; without one, where the host was seen if it mostly does
     this, with the function."""
     names = {"op": facts.op_name(int(loop.atoms[0])) or "", "function": ""}
@@ -106,7 +107,7 @@ def _named(facts: Facts, loop: Loop, mostly: bool) -> tuple[dict[str, str], list
     return names, [line] if line is not None else []
 
 
-def _in_one_call(facts: Facts, merged: I64, others: I64) -> Change:
+def _in_one_call(facts: WorkFacts, merged: I64, others: I64) -> Change:
     """Of a loop over parts next to nothing need remain. What other loops launch stays, with nothing to launch
     it and no kernel longer than its floor."""
     small = np.intersect1d(others, facts.atoms.of("launch-bound"))

@@ -50,6 +50,7 @@ from findwall.fixes.refusals import REPLAYED
 from findwall.model.catalogue import MENTION_SHARE, WORTH_IT
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Ready
+from findwall.work.work_facts import WorkFacts
 
 
 def use(facts: Facts) -> Outcome:
@@ -74,7 +75,7 @@ def use(facts: Facts) -> Outcome:
     return no_use("batch-small-ops/none-again")
 
 
-def _one_call(facts: Facts, products: list[Loop]) -> Claim:
+def _one_call(facts: WorkFacts, products: list[Loop]) -> Claim:
     longest = max(products, key=lambda one: one.rounds)
     op = facts.op_row(int(longest.atoms[0]))
     rounds = sum(one.rounds for one in products)
@@ -86,13 +87,13 @@ def _one_call(facts: Facts, products: list[Loop]) -> Claim:
     )
 
 
-def _best(facts: Facts, atoms: I64) -> Change:
+def _best(facts: WorkFacts, atoms: I64) -> Change:
     """Nothing to launch for these, and no kernel longer than its floor."""
     small = np.intersect1d(atoms, facts.atoms.of("launch-bound"))
     return to_floor(facts, small) + free_launches(facts, atoms)
 
 
-def _all_at_once(facts: Facts) -> Change:
+def _all_at_once(facts: WorkFacts) -> Change:
     """The same of everything, one kernel right after the other: what is called beside each run of the model,
     as an optimizer for each of many, is called once as well."""
     atoms = np.arange(len(facts.atoms.index))

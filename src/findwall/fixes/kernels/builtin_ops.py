@@ -46,7 +46,9 @@ from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change
+from findwall.step.step_facts import StepFacts
 from findwall.units import NOT_ZERO_NS
+from findwall.work.work_facts import WorkFacts
 
 MOVES = ("unfused-pointwise", "launch-bound")
 
@@ -132,7 +134,7 @@ def _best(facts: Facts, atoms: I64) -> Change:
     return sum((to_floor(facts, facts.atoms_of(cause)) for cause in MOVES), free_launches(facts, atoms))
 
 
-def _called_already(facts: Facts) -> str | None:
+def _called_already(facts: WorkFacts) -> str | None:
     """The library's op that most of the step's work on the device lies in, if there is one."""
     around = calls_around(facts, np.arange(len(facts.atoms.index)), LIBRARY_OPS)
     names, counts = np.unique(facts.timeline.events.name[around[around >= 0]], return_counts=True)
@@ -158,7 +160,7 @@ def _recognised(facts: Facts) -> list[str]:
     return found
 
 
-def _called(facts: Facts) -> frozenset[str]:
+def _called(facts: StepFacts) -> frozenset[str]:
     """The library's ops that this job calls."""
     rows = facts.timeline.rows(Kind.OP)
     names = (facts.timeline.names[at] for at in np.unique(facts.timeline.events.name[rows]).tolist())

@@ -50,6 +50,7 @@ from findwall.model.catalogue import NEAR
 from findwall.model.intervals import F64, I64
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
+from findwall.work.work_facts import WorkFacts
 
 _NOT_CUDNN = re.compile("conv_depthwise")  # torch's own kernels, which it has one of
 
@@ -81,7 +82,7 @@ def _slow(facts: Facts) -> I64:
     return found[~matching(facts, rows_of(facts, found), _NOT_CUDNN)]
 
 
-def _own_floor(facts: Facts, atoms: I64) -> F64:
+def _own_floor(facts: WorkFacts, atoms: I64) -> F64:
     """In the format they have: another one is another fix."""
     index = facts.atoms.index[atoms]
     share = facts.atoms.own[atoms] / np.maximum(facts.kernels.duration[index], 1)

@@ -24,6 +24,7 @@ from findwall.facts.op_shapes import shapes_text
 from findwall.facts.user_lines import line_of
 from findwall.fixes import Claim, Facts, Fix, Outcome, gone, lines, no_use, surely, time_of
 from findwall.model.intervals import I64
+from findwall.step.step_facts import StepFacts
 
 
 def use(facts: Facts) -> Outcome:
@@ -52,7 +53,7 @@ def _named(facts: Facts, own: I64) -> list[Claim]:
     return parts
 
 
-def asked_for(facts: Facts, op_row: int) -> str | None:
+def asked_for(facts: StepFacts, op_row: int) -> str | None:
     """The outermost library op around a copy: `aten::contiguous`, not the `copy_` inside it."""
     if op_row < 0:
         return None

@@ -47,8 +47,10 @@ from findwall.model.catalogue import MATRIX_CLASSES, MENTION_SHARE
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop, Replace
 from findwall.replay.curves import curves
+from findwall.step.step_facts import StepFacts
 from findwall.units import NS_PER_S, ms
 from findwall.work.op_arguments import Arguments
+from findwall.work.work_facts import WorkFacts
 
 _LOSS = re.compile(r"^aten::_log_softmax(_backward_data)?$")
 _BACKWARD = re.compile("backward")
@@ -82,7 +84,7 @@ def use(facts: Facts) -> Outcome:
     )
 
 
-def _logits(facts: Facts) -> _Logits | None:
+def _logits(facts: WorkFacts) -> _Logits | None:
     """The largest logits that a log-softmax goes through; None where none are of many words."""
     ops = facts.kernels.op[facts.atoms.index]
     loss = np.flatnonzero((ops >= 0) & matching(facts, np.maximum(ops, 0), _LOSS))
@@ -101,21 +103,21 @@ def _logits(facts: Facts) -> _Logits | None:
     return _Logits(*largest, mine[~backward], mine[backward], beside, width)
 
 
-def _wide(facts: Facts, atom: int) -> tuple[int, int]:
+def _wide(facts: WorkFacts, atom: int) -> tuple[int, int]:
     """Rows and words of what a log-softmax is given."""
     tensors = tensors_of(facts, facts.op_row(atom))
     words = tensors[0].dims[-1] if tensors and tensors[0].dims else 0
     return (tensors[0].elements // words, words) if words else (0, 0)
 
 
-def _widths(facts: Facts, inputs_id: int, numbers: int) -> list[int]:
+def _widths(facts: StepFacts, inputs_id: int, numbers: int) -> list[int]:
     """Bytes a number of those of an op's tensors that are as large as the logits."""
     inputs = facts.timeline.details.inputs_of(inputs_id)
     tensors = Arguments(inputs).tensors() if inputs is not None else []
     return [one.size for one in tensors if one.elements == numbers and one.size]
 
 
-def _likely(facts: Facts, found: _Logits, made: Made) -> Change:
+def _likely(facts: WorkFacts, found: _Logits, made: Made) -> Change:
     """One generated pass forward, which reads the logits, and one backward, which reads and writes them."""
     if COMPILES_ALL & made or not facts.ceilings.bandwidth:
         return Change()

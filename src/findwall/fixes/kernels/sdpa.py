@@ -55,7 +55,9 @@ from findwall.patches.editor import Editor
 from findwall.patches.model_names import named
 from findwall.replay.change import Change
 from findwall.replay.curves import curves
+from findwall.step.step_facts import StepFacts
 from findwall.work.op_arguments import Arguments
+from findwall.work.work_facts import WorkFacts
 
 # Products in a fused kernel: the scores and their use; backward, four gradients and the scores again.
 PRODUCTS = {"forward": 2, "backward": 4}
@@ -111,7 +113,7 @@ def _likely(facts: Facts) -> Change:
     return gone(facts, atoms[~products]) + to_floor(facts, mine, ns) + free_launches(facts, mine)
 
 
-def _adds_bias(facts: Facts, atoms: I64) -> bool:
+def _adds_bias(facts: WorkFacts, atoms: I64) -> bool:
     """Whether something is added to the scores, as a bias or a mask of numbers is."""
     names = {(facts.op_name(int(atom)) or "").rpartition("::")[2].rstrip("_") for atom in atoms}
     return "add" in names
@@ -127,7 +129,7 @@ def _call(facts: Facts) -> int:
     return int(calls[inside][0])
 
 
-def _hindrance(facts: Facts, call: int) -> Claim:
+def _hindrance(facts: StepFacts, call: int) -> Claim:
     """What keeps a call from a fused kernel, as far as its arguments tell, and what to do about it."""
     # Where nothing in the trace tells, torch itself names the reason if only a fused kernel is allowed.
     ask = Claim("sdpa/ask", {"backend": "FLASH_ATTENTION" if on_cores(facts) else "EFFICIENT_ATTENTION"})

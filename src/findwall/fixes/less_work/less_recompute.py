@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from findwall.facts.user_lines import line_of
 from findwall.fixes import Claim, Facts, Fix, Outcome, ideal, lines, surely, takes_nothing, unless
+from findwall.step.step_facts import StepFacts
 from findwall.units import GIB
 
 ATOMS_ASKED = 8  # for a line of Python, the longest first. Chosen by hand, not calibrated.
@@ -29,7 +30,7 @@ def use(facts: Facts) -> Outcome:
     return surely(Claim("less-recompute/selective", figures, places=places[:1]), ideal(facts, "recompute"))
 
 
-def _room(facts: Facts) -> dict[str, float | None]:
+def _room(facts: StepFacts) -> dict[str, float | None]:
     """How much memory is left for it, where that is known."""
     devices = facts.timeline.header.devices
     total = devices[0].total_memory if devices else None

@@ -50,6 +50,7 @@ from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WORTH_IT
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Elsewhere, HostWork, Measured, Scale, without
 from findwall.replay.graph import LAUNCHING
+from findwall.step.step_facts import StepFacts
 
 MOVES = ("loader-starved",)
 MANY_THREADS_SHARE = 0.125  # the same where tensor ops, which all cores share, make most of a batch
@@ -105,7 +106,7 @@ def _share(facts: Facts) -> float:
     return MANY_THREADS_SHARE if computing_share(facts) > MAJORITY_SHARE else share_of_worker(facts)
 
 
-def _beside(facts: Facts, workers: int, share: float) -> Change:
+def _beside(facts: StepFacts, workers: int, share: float) -> Change:
     """Batches are made ahead, by workers that compete with the training process for memory and cores."""
     copies = facts.queue.row[facts.queue.paced]
     return Change(

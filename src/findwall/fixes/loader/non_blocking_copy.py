@@ -35,7 +35,7 @@ from findwall.patches.editor import Editor
 from findwall.replay.change import Change, NoWait
 from findwall.step.call_names import SYNCHRONIZE
 from findwall.step.links import PAGEABLE
-from findwall.step.step_facts import rows_matching
+from findwall.step.step_facts import StepFacts, rows_matching
 from findwall.units import ms
 
 
@@ -51,7 +51,7 @@ def use(facts: Facts) -> Outcome:
     return surely(claim, Change((NoWait(calls=calls),)))
 
 
-def _waits_for_pinned(facts: Facts) -> I64:
+def _waits_for_pinned(facts: StepFacts) -> I64:
     """Calls that wait for a copy to the device that needs no host: the copy's own synchronize."""
     calls = in_window(facts, blocking_rows(facts, "copy-exposed"))
     calls = rows_matching(facts.timeline, calls, SYNCHRONIZE)

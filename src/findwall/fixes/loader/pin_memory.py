@@ -34,6 +34,7 @@ from findwall.fixes.loader.pinned_copies import pinned_copies
 from findwall.model.applied import Place
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
+from findwall.work.work_facts import WorkFacts
 
 
 def use(facts: Facts) -> Outcome:
@@ -45,7 +46,7 @@ def _no_copies(facts: Facts) -> bool:
     return uploads(facts).ms <= 0 and facts.spent_ms("copy-exposed") <= 0
 
 
-def _pinned_already(facts: Facts) -> bool:
+def _pinned_already(facts: WorkFacts) -> bool:
     return uploads(facts).told and not uploads(facts).pageable
 
 

@@ -55,6 +55,7 @@ from findwall.patches.editor import Editor
 from findwall.replay.change import Change
 from findwall.step.call_names import optimizers
 from findwall.units import ms
+from findwall.work.work_facts import WorkFacts
 
 # Of torch 2.11, those that take foreach=True and no fused=True.
 HAVE_FOREACH = ("ASGD", "Adadelta", "Adafactor", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop")
@@ -95,7 +96,7 @@ def optimizer(name: str) -> Claim:
     return Claim("optimizer/name", names={"optimizer": name})
 
 
-def _takes_lists(facts: Facts, atoms: I64) -> bool:
+def _takes_lists(facts: WorkFacts, atoms: I64) -> bool:
     """Whether most of the optimizer's kernels take many tensors at once."""
     ops = facts.kernels.op[facts.atoms.index[atoms]]
     named = (ops >= 0) & matching(facts, np.maximum(ops, 0), _LISTS)

@@ -54,6 +54,7 @@ from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Launch, Ready
 from findwall.replay.curves import curves
 from findwall.step.call_names import optimizers
+from findwall.work.work_facts import WorkFacts
 
 MOVES = ("unfused-optimizer", "launch-bound")
 _LISTS = re.compile("foreach")
@@ -94,7 +95,7 @@ def _fused_ms(facts: Facts) -> float:
     return time_of(facts, atoms[matching(facts, rows_of(facts, atoms), _FUSED_NAME)])
 
 
-def _best(facts: Facts) -> Change:
+def _best(facts: WorkFacts) -> Change:
     """The least traffic, in launches that cost nothing, one right after the other."""
     atoms = np.flatnonzero(of_class(facts, "optimizer"))
     return (
@@ -104,7 +105,7 @@ def _best(facts: Facts) -> Change:
     )
 
 
-def _likely(facts: Facts) -> Change:
+def _likely(facts: WorkFacts) -> Change:
     """The least traffic at the speed that a fused step reaches, and as much of the host's time as it takes of
     what the separate kernels take: in lists (foreach) or one by one."""
     atoms = np.flatnonzero(of_class(facts, "optimizer"))

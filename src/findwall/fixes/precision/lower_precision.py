@@ -32,6 +32,7 @@ from findwall.fixes import (
     no_use,
     time_of,
 )
+from findwall.work.work_facts import WorkFacts
 
 
 def use(facts: Facts) -> Outcome:
@@ -64,7 +65,7 @@ def use(facts: Facts) -> Outcome:
     return Use(Claim("lower-precision/int8", figures), moves=("at-the-roof",))
 
 
-def _from_fp64(facts: Facts, spent: float) -> Outcome:
+def _from_fp64(facts: WorkFacts, spent: float) -> Outcome:
     flops = facts.ceilings.flops
     now = flops.get("fp64")
     if not now:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from findwall.facts.facts import Facts
 from findwall.facts.rewritten_step import faster_narrow, multiply_wide, why_not_known
 from findwall.fixes import CannotTell, NoUse, no_use
 from findwall.model.claims import Claim
+from findwall.work.work_facts import WorkFacts
 
 
-def not_narrowed(facts: Facts) -> NoUse | CannotTell | None:
+def not_narrowed(facts: WorkFacts) -> NoUse | CannotTell | None:
     """What keeps the products from 16 bits, whichever they are."""
     if (why := why_not_known(facts)) is not None:
         return CannotTell(why)

@@ -51,7 +51,7 @@ from findwall.model.machine import MATH_TYPES
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change
-from findwall.work.work_facts import fast_format
+from findwall.work.work_facts import WorkFacts, fast_format
 
 
 def use(facts: Facts) -> Outcome:
@@ -72,14 +72,14 @@ def use(facts: Facts) -> Outcome:
     )
 
 
-def _multiplies(facts: Facts) -> I64:
+def _multiplies(facts: WorkFacts) -> I64:
     """Everything that multiplies fp32 numbers, whatever else is said of it."""
     fp32 = facts.kernels.math_index[facts.atoms.index] == MATH_TYPES.index("fp32")
     found: I64 = np.flatnonzero(fp32 & of_class(facts, *MATRIX_CLASSES))
     return found
 
 
-def _likely(facts: Facts, made: Made) -> Change:
+def _likely(facts: WorkFacts, made: Made) -> Change:
     """Products as fast as they run in TF32; under autocast there are none left. Fused attention kernels have
     no switch for it."""
     if narrows(made):
