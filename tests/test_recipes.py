@@ -68,7 +68,7 @@ def test_the_page_has_all_three() -> None:
     assert [Path(path).parent.name for path in written] == [
         "bandwidth",
         "causes",
-        "fixes",
+        "less_work",
         "words",
         "readers",
     ]

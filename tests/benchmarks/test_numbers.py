@@ -86,18 +86,18 @@ def test_only_what_cannot_decide_is_left_to_the_way_it_is_written(code: str, har
 
 
 def test_a_row_outranks_a_rule_and_what_nobody_lists_decides() -> None:
-    numbers = list(LITERALS.numbers_in("A = 2\nB = 3\ndef f(x): return x / 1e9", "walls/x.py"))
-    rule = {"module": "walls/*", "class": "shown", "reason": "why"}
-    table = COUNT.Table([rule], [{"module": "walls/x.py", "name": "A", "class": "limit", "reason": "why"}])
+    numbers = list(LITERALS.numbers_in("A = 2\nB = 3\ndef f(x): return x / 1e9", "causes/x.py"))
+    rule = {"module": "causes/*", "class": "shown", "reason": "why"}
+    table = COUNT.Table([rule], [{"module": "causes/x.py", "name": "A", "class": "limit", "reason": "why"}])
     assert [COUNT.class_of(one, table) for one in numbers] == ["limit", "shown", "shown"]
     assert [COUNT.class_of(one, COUNT.Table([], [])) for one in numbers] == ["decides", "decides", "unit"]
     assert len(COUNT.deciding(numbers, COUNT.Table([], []))) == 2
 
 
 def test_the_table_is_told_what_is_gone_and_what_is_new() -> None:
-    numbers = list(LITERALS.numbers_in("A = 2\nB = 3", "walls/x.py"))
-    kept = {"module": "walls/x.py", "name": "A", "class": "limit", "reason": "why"}
-    gone = {"module": "walls/x.py", "name": "C", "class": "limit", "reason": "why"}
+    numbers = list(LITERALS.numbers_in("A = 2\nB = 3", "causes/x.py"))
+    kept = {"module": "causes/x.py", "name": "A", "class": "limit", "reason": "why"}
+    gone = {"module": "causes/x.py", "name": "C", "class": "limit", "reason": "why"}
     unused = {"module": "fixes/*", "class": "shown", "reason": "why"}
     said = COUNT.disagreements(numbers, COUNT.Table([unused], [kept, gone]))
     assert [line.split(":")[0] for line in said] == ["gone", "a rule for nothing", "not in the table"]
@@ -106,8 +106,8 @@ def test_the_table_is_told_what_is_gone_and_what_is_new() -> None:
 def test_a_refreshed_table_keeps_what_moved_and_drops_what_is_gone() -> None:
     numbers = list(LITERALS.numbers_in("A = 2\nB = 3", "causes/verdict.py"))
     known = {"name": "A", "class": "decides", "unit": "share", "reason": "why", "moves": "verdict"}
-    gone = {"module": "walls/x.py", "name": "C", "class": "limit", "reason": "why"}
-    table = COUNT.refreshed(numbers, COUNT.Table([], [{"module": "walls/x.py", **known}, gone]))
+    gone = {"module": "causes/x.py", "name": "C", "class": "limit", "reason": "why"}
+    table = COUNT.refreshed(numbers, COUNT.Table([], [{"module": "causes/x.py", **known}, gone]))
     assert table.rows[0] == {"module": "causes/verdict.py", **known}
     assert [(row["name"], row["class"]) for row in table.rows] == [("A", "decides"), ("B", "")]
     assert len(COUNT.deciding(numbers, table)) == 2

@@ -21,7 +21,8 @@ def sources() -> dict[str, str]:
     found = {}
     for path in sorted((SOURCE / "fixes").rglob("*.py")):
         code = re.sub(r'""".*?"""', "", path.read_text(), flags=re.DOTALL)
-        found[path.name] = APPLIED.split(code)[0]
+        if path.parent.name == "fixes" or "\nFIX = " in code or path.stem.endswith("refusals"):
+            found[path.name] = APPLIED.split(code)[0]
     return found
 
 

@@ -63,7 +63,8 @@ def _near(name: str, known: list[str]) -> list[str]:
 
 def all_pages() -> dict[str, Page]:
     """Every page by its name: walls, each followed by its causes, then fixes."""
-    from findwall import fixes, walls
+    from findwall import fixes
+    from findwall.causes import page
     from findwall.causes.wall_pages import OVERVIEW
     from findwall.model.catalogue import WALLS
     from findwall.report.explained import parse
@@ -74,7 +75,7 @@ def all_pages() -> dict[str, Page]:
         pages[wall] = parse("wall", wall, OVERVIEW[wall], causes=causes)
         for cause in causes:
             helping = tuple(fix for fix, moved in moves.items() if cause in moved)
-            pages[cause] = parse("cause", cause, walls.page(cause), wall=(wall,), fixes=helping)
+            pages[cause] = parse("cause", cause, page(cause), wall=(wall,), fixes=helping)
     return pages | {fix: parse("fix", fix, fixes.page(fix), moves=moved) for fix, moved in moves.items()}
 
 
