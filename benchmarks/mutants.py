@@ -210,14 +210,21 @@ def put(one: Mutant, tree: Path) -> tuple[Path, str] | None:
         text = path.read_text()
         if one.line in text and (changed := _changed(one, text)) is not None:
             return path, changed
+    # The same line of the same file, in a function that has another name now.
+    for path in others:
+        if (
+            path.name == own.name
+            and (changed := _changed(one, path.read_text(), any_function=True)) is not None
+        ):
+            return path, changed
     return None
 
 
-def _changed(one: Mutant, text: str) -> str | None:
+def _changed(one: Mutant, text: str, any_function: bool = False) -> str | None:
     lines = text.splitlines(keepends=True)
     for function, node in functions(ast.parse(text)):
         # A method may have become a function, and the other way round.
-        if function.split(".")[-1] != one.function.split(".")[-1]:
+        if not any_function and function.split(".")[-1] != one.function.split(".")[-1]:
             continue
         span = range(node.lineno - 1, node.end_lineno or node.lineno)
         same = [at for at in span if lines[at].strip() == one.line]
