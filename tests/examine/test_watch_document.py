@@ -187,6 +187,12 @@ def test_the_odd_rank_is_marked_and_speaks() -> None:
     assert drawn.count("compute.py:10") >= 3
 
 
+def test_the_gpus_of_all_ranks_are_counted_once_each() -> None:
+    ranks = [rank("compute", BF16_MATMULS, number, gpu=f"GPU-{number // 2}") for number in range(4)]
+    assert diagnosed(job(*ranks)).machine.count == 2
+    assert diagnosed(job(rank("compute", BF16_MATMULS))).machine.count is None
+
+
 def test_of_three_ranks_one_can_be_odd() -> None:
     ranks = [rank("compute", None, 0), rank("chatty_logger", None, 1), rank("compute", None, 2)]
     document = diagnosed(job(*ranks))
