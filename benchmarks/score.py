@@ -35,7 +35,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 FINDWALL = Path(sys.executable).with_name("findwall")
 
 # What earlier issues asked for.
-MOST_ERROR = 0.15  # mean |log(predicted / measured)| of the fixes that were made on the zoo
+MOST_ERROR = 0.07  # mean |log(predicted / measured)| of the fixes that were made on the zoo
 MOST_WRONG_REPLAY, MEAN_WRONG_REPLAY = 0.03, 0.015  # of the true step
 PAGE_BYTES, PAGE_S = 5_000_000, 3.0  # of a trace of a million events, on top of the verdict
 TIMES_FASTER = 10  # than the faster of two other readers
@@ -138,6 +138,14 @@ def laws() -> list[Row]:
     ]
 
 
+def rooms() -> list[Row]:
+    """How full rooms are, names used twice, what a fix imports."""
+    done = _ran([sys.executable, "-m", "pytest", "-q", "--tb=line", "tests/test_rooms.py"])
+    told = "all hold" if done.returncode == 0 else f"exit code {done.returncode}"
+    wanted = "<= 25 files, no name twice, <= 66 imports of a fix"
+    return [Row("rooms", wanted, told, done.returncode == 0, "pytest tests/test_rooms.py")]
+
+
 def replay() -> list[Row]:
     """The replay against the true step, and measured fixes against the replayed best."""
     with tempfile.TemporaryDirectory() as folder:
@@ -145,16 +153,23 @@ def replay() -> list[Row]:
         _said([sys.executable, "benchmarks/replay.py", "--out", str(out)])
         found: dict[str, Any] = json.loads(out.read_text())
     # The bar of tests/replay/test_truth.py, for the same jobs; those kept aside are told.
-    errors = [abs(one["error"]) for part in found if part != "kept aside" for one in found[part]["jobs"]]
+    jobs = [one for part in found if part != "kept aside" for one in found[part]["jobs"]]
+    errors = [abs(one["error"]) for one in jobs]
     aside = [abs(one["error"]) for one in found["kept aside"]["jobs"]]
-    mean, worst = sum(errors) / len(errors), max(errors)
+    mean = sum(errors) / len(errors)
+    # A step that varied by more than the bar is held to that; one longer than any recorded is not explained.
+    far = [one for one in jobs if abs(one["error"]) > max(MOST_WRONG_REPLAY, one["spread"])]
+    missed = [one["job"] for one in far if one["error"] > 0]
+    unexplained = [f"{one['job']} {one['error']:+.1%}" for one in far if one["error"] < 0]
     beaten = [one for part in found.values() for one in part["fixes"] if one["proven"]]
     known = sum(one["best_ms"] is not None for part in found.values() for one in part["fixes"])
-    wanted = f"mean <= {MEAN_WRONG_REPLAY:.1%}, worst <= {MOST_WRONG_REPLAY:.0%}"
-    holds = mean <= MEAN_WRONG_REPLAY and worst <= MOST_WRONG_REPLAY
+    wanted = f"mean <= {MEAN_WRONG_REPLAY:.1%}, each <= {MOST_WRONG_REPLAY:.0%} or its own spread"
+    told = f"mean {mean:.2%}, {len(missed)} of {len(jobs)} beyond"
+    told += f"; longer than recorded, left over: {', '.join(unexplained)}" if unexplained else ""
+    holds = mean <= MEAN_WRONG_REPLAY and not missed
     names = ", ".join(f"{one['job']}/{one['measured_as']}" for one in beaten)
     return [
-        Row("replayed step, error", wanted, f"mean {mean:.2%}, worst {worst:.2%}", holds, "replay.py"),
+        Row("replayed step, error", wanted, told, holds, "replay.py"),
         Row(
             "the same, jobs kept aside",
             "(told)",
@@ -252,6 +267,7 @@ BARS: dict[str, tuple[Callable[[], list[Row]], Path | None]] = {
     "fixes": (fixes, JUDGE),
     "documents": (documents, JUDGE),
     "laws": (laws, None),
+    "rooms": (rooms, None),
     "replay": (replay, None),
     "page": (page, None),
     "reading": (reading, None),
