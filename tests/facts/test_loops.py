@@ -16,7 +16,6 @@ from findwall.examine.traced_document import diagnose_device
 from findwall.facts import host_loops as module
 from findwall.facts.facts import Facts
 from findwall.facts.host_loops import (
-    FEWEST_REPEATS,
     is_backward,
     launched_by,
     loops,
@@ -27,6 +26,7 @@ from findwall.facts.host_loops import (
 from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.host.vectorise_loop import FIX
 from findwall.fixes.prescribe import step_at_best
+from findwall.model.catalogue import FEWEST_REPEATS
 from findwall.model.measured_run import HostLine
 from findwall.readers import read_trace
 from findwall.report.by_hand_text import LONGEST_HOW

@@ -27,6 +27,7 @@ from findwall.replay.curves import curves
 from findwall.units import ms
 from fixes import drawn
 from fixes.recorded import TRUTH, as_collectives, job, on_another_gpu, with_cause
+from fixes.test_waiting_rounds import rounds
 from sketch import KERNELS, Drawn, facts_of, hosts_own, sketch
 from speaking import in_words
 
@@ -158,6 +159,8 @@ HELPS: dict[str, Case] = {
     "static-shapes": (at("changing_lengths"), "3 compilations of 1 function"),
     "tf32": (at("accelerate_fp32"), "torch.set_float32_matmul_precision('high')"),
     "torch-compile": (at("handwritten_gelu"), "torch.compile(model)"),
+    "loop-on-device": (lambda: rounds("kw"), "waits for aten::nonzero"),
+    "group-experts": (lambda: rounds("xmk"), "one by one"),
     "vectorise-loop": (lambda: stood_on(("boxes.py:47", ""), ("boxes.py:48", "")), "boxes.py:47 (overlap)"),
 }
 CANNOT_HELP: dict[str, Case] = {
@@ -217,6 +220,8 @@ CANNOT_HELP: dict[str, Case] = {
     "static-shapes": (at("odd_widths"), "compiles nothing"),
     "tf32": (at("odd_widths"), "already run in bf16"),
     "torch-compile": (at("compiled_training"), "already compiled"),
+    "loop-on-device": (lambda: rounds("xmk"), "multiplies matrices"),
+    "group-experts": (lambda: rounds("kw"), "no loop fetches tokens"),
     "vectorise-loop": (lambda: stood_on(("log.py:12", "encoder.py:iterencode")), "seen inside libraries"),
 }
 

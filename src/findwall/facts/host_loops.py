@@ -21,7 +21,7 @@ from findwall.facts.facts import Facts, of_class, rows_of, small_kernels
 from findwall.facts.gradient_free_work import heads_of
 from findwall.facts.op_shapes import tensors_of
 from findwall.facts.user_lines import line_of
-from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
+from findwall.model.catalogue import FEWEST_REPEATS, LONGEST_ROUND, MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import I32, Bool, Inputs, Kind
 from findwall.model.intervals import I64
 from findwall.step.step_facts import StepFacts, found_once
@@ -30,7 +30,6 @@ from findwall.work.work_facts import WorkFacts
 # Both chosen by hand, not calibrated: a body of more ops may be a layer of the model, and fewer repeats may
 # be its few branches.
 LONGEST_BODY = 8
-FEWEST_REPEATS = 8
 NONE = np.zeros(0, np.int64)
 GRADIENT = "torch::autograd::AccumulateGrad"  # the row in which a parameter gets its gradient
 OF_VECTORS = frozenset({"aten::dot", "aten::vdot"})
@@ -143,9 +142,6 @@ def loop_line(facts: WorkFacts, loop: Loop) -> str | None:
 
 PICKS = ("aten::select", "aten::slice")
 UNBIND = "aten::unbind"
-# Ops of a round, where all parts were taken before it, and tensors of one shape that it takes parts of: each
-# is tried, so that this bounds the time it takes.
-LONGEST_ROUND = 64
 
 
 class _Pick(msgspec.Struct, frozen=True):

@@ -41,6 +41,7 @@ from findwall.facts.number_formats import (
 )
 from findwall.facts.op_shapes import channels_last, convolves, on_images, padding_ns, under_convolution
 from findwall.facts.step_traits import on_cores
+from findwall.facts.waiting_rounds import waiting_rounds
 from findwall.model.catalogue import MATRIX_CLASSES, SMALL_PART
 from findwall.model.claims import Claim
 from findwall.model.events import Bool
@@ -206,7 +207,7 @@ def generated(facts: Facts, narrow: bool = False) -> Generated:
     kept = np.maximum(table.bytes[index] - fused.saved, 0.0) + fused.again
     if narrow:
         kept *= _bytes_left(facts)[index]
-    mine = ~np.isin(table.row[index], rows_beside_the_model(facts))
+    mine = ~np.isin(table.row[index], _out_of_reach(facts))
     at = np.flatnonzero(is_fusable(facts.timeline, table, index) & ~np.isnan(kept) & mine)
     if len(at) == 0 or not facts.ceilings.bandwidth:
         return Generated(table.row[:0], np.zeros(0), table.row[:0])
@@ -286,4 +287,12 @@ def model_rows(facts: WorkFacts) -> I64:
     """Device rows of the model itself: not the optimizer's or others beside it, nor copies from and to the
     host."""
     rows = rows_of(facts, np.flatnonzero(~of_class(facts, "optimizer", "memcpy")))
-    return np.setdiff1d(rows, rows_beside_the_model(facts))
+    return np.setdiff1d(rows, _out_of_reach(facts))
+
+
+def _out_of_reach(facts: WorkFacts) -> I64:
+    """Device rows that no compiler gets: what lies beside the model, and loops in which each round asks for a
+    size, where its graph ends again and again."""
+    found = waiting_rounds(facts)
+    beside = rows_beside_the_model(facts)
+    return beside if found is None else np.union1d(beside, rows_of(facts, found.atoms))

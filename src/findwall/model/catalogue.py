@@ -77,3 +77,8 @@ KERNEL_CLASSES = (
 )
 CLASS_INDEX = {name: index for index, name in enumerate(KERNEL_CLASSES)}
 MATRIX_CLASSES = ("matmul", "conv", "attention")  # what tensor cores are made for
+
+# Rounds of a loop; both chosen by hand, not calibrated. Fewer may be the few branches of a model; more ops
+# than that are too many to try, and bound the time it takes.
+FEWEST_REPEATS = 8
+LONGEST_ROUND = 64

@@ -18,9 +18,9 @@ and not recoverable by the host.
 What helps:
 cuda-graphs (the whole sequence in one launch), torch-compile (fewer, larger kernels; mode="reduce-overhead"
 adds graphs), larger-batch (the same launches carry more work), fused-optimizer, foreach-optimizer and
-averages-in-lists (lists of tensors), builtin-ops instead of formulas, vectorise-loop and batch-small-ops
-instead of Python loops, remove-sync (the host must run ahead first), omp-threads where the launching thread
-has to wait for a core.
+averages-in-lists (lists of tensors), builtin-ops instead of formulas, vectorise-loop, batch-small-ops,
+group-experts and loop-on-device instead of Python loops, remove-sync (the host must run ahead first),
+omp-threads where the launching thread has to wait for a core.
 Where much of it is forward work without gradients: evaluate-less-often.
 """
 
@@ -33,6 +33,7 @@ from findwall.facts.facts import too_small_share
 from findwall.facts.host_loops import mostly_over_parts
 from findwall.facts.step_traits import graph_share, is_compiled, on_cores
 from findwall.facts.user_lines import line_of, sampled
+from findwall.facts.waiting_rounds import waiting_rounds
 from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
 from findwall.model.events import Kind
 from findwall.step.step_facts import StepFacts
@@ -59,6 +60,11 @@ def _advice(facts: Facts) -> Claim:
     if mostly_over_parts(facts):
         # A trace does not tell a recurrence from it: no op says whose result it was given.
         return Claim("advise/batch-small-ops")
+    rounds = waiting_rounds(facts)
+    if rounds is not None and len(rounds.atoms) > MAJORITY_SHARE * len(facts.atoms.index):
+        way = "group-experts" if rounds.multiplies else "loop-on-device"
+        if way not in facts.refused:
+            return Claim(f"advise/{way}")
     ways = []
     replayed = graph_share(facts) > MAJORITY_SHARE
     if not on_cores(facts) and not replayed and "cuda-graphs" not in facts.refused:

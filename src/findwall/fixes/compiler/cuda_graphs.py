@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.facts.waiting_rounds import waiting_rounds
 from findwall.facts.waits import common_sync, launch_idle
 from findwall.fixes import (
     Claim,
@@ -59,6 +60,7 @@ def use(facts: Facts) -> Outcome:
     return Use(
         Claim("cuda-graphs/record", figures, {"sync": common_sync(facts) or ""}),
         _best(facts),
+        after_others=waiting_rounds(facts) is not None,  # sizes that decide what is launched next
         likely=lambda made: captured(facts),
     )
 

@@ -22,9 +22,11 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.facts.figures import SECOND_NAMED_SHARE
+from findwall.facts.waiting_rounds import waiting_rounds
 from findwall.facts.waits import Wait, outermost, sync_rows, syncs
 from findwall.fixes import Claim, Facts, Fix, Outcome, ideal, lines, no_use, surely
 from findwall.fixes.host.late_reads import read_late
+from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.intervals import union
 from findwall.replay.change import Change, Drop, without
 from findwall.step.step_facts import StepFacts
@@ -51,6 +53,9 @@ def use(facts: Facts) -> Outcome:
     found = syncs(facts)
     if spent <= 0:
         return no_use("remove-sync/never-dry" if found else "remove-sync/none")
+    rounds = waiting_rounds(facts)
+    if rounds is not None and len(rounds.waits) > MAJORITY_SHARE * len(sync_rows(facts)):
+        return no_use("remove-sync/in-rounds", times=len(rounds.waits) / facts.steps.count)
     if not found:
         return surely(Claim("remove-sync/unnamed", {"waits_ms": spent}), ideal(facts, *MOVES[:1]))
     named = [_instead(wait) for wait in found if wait.ms >= SECOND_NAMED_SHARE * found[0].ms]

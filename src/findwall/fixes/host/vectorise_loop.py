@@ -25,7 +25,6 @@ import re
 import numpy as np
 
 from findwall.facts.host_loops import (
-    FEWEST_REPEATS,
     Loop,
     is_backward,
     launched_by,
@@ -55,7 +54,7 @@ from findwall.fixes import (
     step_ms,
     to_floor,
 )
-from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
+from findwall.model.catalogue import FAIR_PART, FEWEST_REPEATS, MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change

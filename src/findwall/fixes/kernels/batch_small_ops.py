@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.facts.host_loops import FEWEST_REPEATS, Loop, loop_line, loops, multiplies
+from findwall.facts.host_loops import Loop, loop_line, loops, multiplies
 from findwall.facts.likely_times import calls_a_step
 from findwall.facts.op_shapes import shapes_text
 from findwall.facts.waits import launch_idle
@@ -47,7 +47,7 @@ from findwall.fixes import (
     unless,
 )
 from findwall.fixes.refusals import REPLAYED
-from findwall.model.catalogue import MENTION_SHARE, WORTH_IT
+from findwall.model.catalogue import FEWEST_REPEATS, MENTION_SHARE, WORTH_IT
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Ready
 from findwall.work.work_facts import WorkFacts

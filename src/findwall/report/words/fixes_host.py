@@ -37,6 +37,10 @@ def _forward_work(claim: Claim) -> str:
     )
 
 
+def _with_place(template: str) -> Words:
+    return lambda claim: fill(template, claim, where=at(claim))
+
+
 def _moved(template: str) -> Words:
     def words(claim: Claim) -> str:
         saved, copied = figure(claim, "saving_ms"), figure(claim, "copied_bytes")
@@ -190,7 +194,17 @@ WORDS: dict[str, Words] = {
     "remove-sync/fixed-size": _instead("give it a fixed size, or do it outside the step"),
     "remove-sync/copy-later": _instead(_COPY_LATER),
     "remove-sync/synchronize": _instead("drop the explicit synchronize (CUDA events can do the timing)"),
+    "remove-sync/in-rounds": "the host goes by the sizes it waits for {times:,.0f} times per step: only the "
+    "whole loop can be done on the device",
     "remove-sync/move": _instead("move it out of the step, or do it every n steps"),
+    "loop-on-device/rounds": _with_place(
+        "Do all {rounds:,.0f} rounds of the loop at once on the device{where}, with a mask of what is left "
+        "(boxes: the whole table of overlaps, or `torchvision.ops.nms`): each round waits for {op} to say "
+        "how much that is, and they issue {issued:,.0f} {pieces} per step."
+    ),
+    "loop-on-device/none": "no loop asks the device for sizes round after round",
+    "loop-on-device/multiplies": "each round of the loop multiplies matrices, which takes work of its own",
+    "loop-on-device/few": "the rounds that ask for sizes launch little of the step",
     "vectorise-loop/one-call": _one_call,
     "vectorise-loop/none": "no loop of Python keeps the device waiting",
     "vectorise-loop/called-often": (

@@ -118,6 +118,16 @@ def _replace_attention(claim: Claim) -> str:
     )
 
 
+def _experts(claim: Claim) -> str:
+    return fill(
+        "Sort the tokens by expert once and multiply them in groups{where} (`torch._grouped_mm`, or `bmm` on "
+        "padded pieces): {loops:,.0f} loops per step go over {rounds:,.0f} experts one by one, each waits "
+        "for {op}, and they issue {issued:,.0f} {pieces}.",
+        claim,
+        where=at(claim),
+    )
+
+
 WORDS: dict[str, Words] = {
     "autotune-kernels/near-ceiling": "the matmuls and convolutions run near the ceiling",
     "autotune-kernels/no-others": "no compiler has other kernels for what is slow",
@@ -128,6 +138,9 @@ WORDS: dict[str, Words] = {
         "Let torch time the kernels it has for these shapes and keep the fastest (torch.compile with "
         '`mode="max-autotune"`): {slow_ms:per_step} runs well under the ceiling.'
     ),
+    "group-experts/sorted": _experts,
+    "group-experts/none": "no loop fetches tokens and multiplies them expert by expert",
+    "group-experts/few": "the loop over experts launches little of the step",
     "builtin-ops/recurrent": "`nn.GRU` or `nn.LSTM`",
     "builtin-ops/mish": "`F.mish(x)`",
     "builtin-ops/gelu-tanh": "`F.gelu(x, approximate='tanh')`",
