@@ -1,4 +1,4 @@
-"""Rows of a table by their numbers: what fetching and adding them takes, and what an op's call brings about."""
+"""Rows of a table by their numbers: what fetching and adding them takes; and what a call brings about."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from findwall.step.step_facts import StepFacts
 from findwall.units import NS_PER_S
 from findwall.work.work_facts import START_NS, WorkFacts
 
-# Of the memory's rate, for what they move: rows of fp32 numbers added with atomics reached 0.37 to 0.42 in six
-# jobs on an H200 (0.5 to 10 million rows of 64 to 128 numbers), rows that are fetched 0.25 to 0.39.
+# Of the memory's rate, for what they move: rows of fp32 numbers added with atomics reached 0.37 to 0.42 in
+# five jobs on an H200 (0.5 to 10 million rows of 64 to 128 numbers), rows that are fetched 0.25 to 0.39.
 ROWS_REACHED = 0.38
 FETCHED, ADDED = 2, 3  # times its bytes: a row is read and written; to add one its sum is read as well
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from findwall.model.claims import Claim
 from findwall.report.words import Words, fill
-from findwall.report.words.amounts import at
+from findwall.report.words.amounts import at, listed
 
 
 def _index_select(claim: Claim) -> str:
@@ -21,6 +21,22 @@ def _index_select(claim: Claim) -> str:
     )
 
 
+def _look_up(claim: Claim) -> str:
+    ways = {
+        "fetches": "`F.embedding(idx, table)` for the product with a table",
+        "adds": "`index_add_(0, idx, x)` into zeros for the sum of rows of each class",
+        "counts": "the same with ones for how many there are",
+    }
+    return fill(
+        "Look up by `idx` instead of multiplying with `one_hot(idx, {classes})`{where}: {ways}. The "
+        "{indices:,} × {classes:,} one-hot rows take {spent_ms:per_step}. Keep them only where something "
+        "else reads them.",
+        claim,
+        ways=listed([words for key, words in ways.items() if claim.figures[key]]),
+        where=at(claim),
+    )
+
+
 WORDS: dict[str, Words] = {
     "index-select/none": "no rows are taken with `x[idx]` and given gradients",
     "index-select/no-shapes": "what `x[idx]` takes is unknown: record the trace with record_shapes=True",
@@ -30,4 +46,14 @@ WORDS: dict[str, Words] = {
     "index-select/sixteen-bits": "in 16 bits index_select rounds gradients after every addition",
     "index-select/as-fast": "sorting and adding the rows is as fast as atomics would be",
     "index-select/write": _index_select,
+    "lookup-not-onehot/none": "the step makes no one-hot rows",
+    "lookup-not-onehot/no-product": "nothing is multiplied with the one-hot rows",
+    "lookup-not-onehot/no-shapes": (
+        "how many one-hot rows there are is unknown: record the trace with record_shapes=True"
+    ),
+    "lookup-not-onehot/read-otherwise": (
+        "whether the one-hot rows are needed is unknown: an op that is no product reads as many numbers"
+    ),
+    "lookup-not-onehot/few-classes": "there are so few classes that a lookup is no faster",
+    "lookup-not-onehot/look-up": _look_up,
 }
