@@ -48,3 +48,8 @@ def called_by(facts: StepFacts, row: int) -> list[int]:
     """The ops that a host row called itself, in their order."""
     found = np.flatnonzero((facts.links.parent == row) & facts.timeline.events.is_kind(Kind.OP))
     return [int(one) for one in found[np.argsort(facts.timeline.events.start[found], kind="stable")]]
+
+
+def longest_of(facts: WorkFacts, atoms: I64) -> I64:
+    """The one of some atoms whose kernel takes longest."""
+    return atoms[[int(np.argmax(facts.kernels.duration[facts.atoms.index[atoms]]))]]

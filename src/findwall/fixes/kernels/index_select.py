@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from findwall.facts.rows_by_number import adding_ns, atoms_under, called_by
+from findwall.facts.rows_by_number import adding_ns, atoms_under, called_by, longest_of
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
     CannotTell,
@@ -158,10 +158,10 @@ def _known(facts: WorkFacts, row: int, atoms: I64) -> _Put | str:
         return OTHER
     if table.size < FULL_BYTES:
         return NARROW
-    lengths = facts.kernels.duration[facts.atoms.index[atoms]]
-    adds = atoms[[int(np.argmax(lengths))]]
+    adds = longest_of(facts, atoms)
+    now = float(facts.kernels.duration[facts.atoms.index[atoms]].sum())
     then = adding_ns(facts, float(gradient.elements * gradient.size))
-    return _Put(row, table, index.dims, gradient, adds, np.setdiff1d(atoms, adds), float(lengths.sum()), then)
+    return _Put(row, table, index.dims, gradient, adds, np.setdiff1d(atoms, adds), now, then)
 
 
 def _best(facts: WorkFacts, puts: list[_Put]) -> Change:

@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from findwall.facts.rows_by_number import adding_ns, atoms_under, called_by, fetching_ns
+from findwall.facts.rows_by_number import adding_ns, atoms_under, called_by, fetching_ns, longest_of
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
     CannotTell,
@@ -178,7 +178,7 @@ def _hot(facts: WorkFacts, row: int) -> _Hot | CannotTell | None:
     reads = [read for read in reads if read.row in mine]
     if not any(read.way != COUNTS for read in reads):
         return None
-    main = np.array([_longest(facts, mine[read.row]) for read in reads], np.int64)
+    main = np.concatenate([longest_of(facts, mine[read.row]) for read in reads])
     return _Hot(
         row,
         index.elements,
@@ -290,10 +290,6 @@ def _gradients(facts: StepFacts, read: _Read, numbers: int) -> list[_Read]:
         if any(one.elements == numbers for one in given):
             found.append(_Read(row, ADDS, read.row_bytes))
     return found
-
-
-def _longest(facts: WorkFacts, atoms: I64) -> int:
-    return int(atoms[np.argmax(facts.kernels.duration[facts.atoms.index[atoms]])])
 
 
 def _then(facts: WorkFacts, read: _Read) -> float:

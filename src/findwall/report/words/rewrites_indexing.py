@@ -23,14 +23,13 @@ def _index_select(claim: Claim) -> str:
 
 def _look_up(claim: Claim) -> str:
     ways = {
-        "fetches": "`F.embedding(idx, table)` for the product with a table",
-        "adds": "`index_add_(0, idx, x)` into zeros for the sum of rows of each class",
-        "counts": "the same with ones for how many there are",
+        "fetches": "`F.embedding(idx, table)`",
+        "adds": "`index_add_(0, idx, x)` for sums of each class",
+        "counts": "the same of ones to count",
     }
     return fill(
-        "Look up by `idx` instead of multiplying with `one_hot(idx, {classes})`{where}: {ways}. The "
-        "{indices:,} × {classes:,} one-hot rows take {spent_ms:per_step}. Keep them only where something "
-        "else reads them.",
+        "Look up by `idx` instead of multiplying with `one_hot(idx, {classes})`{where}, if nothing else "
+        "reads that: {ways}. The {indices:,} × {classes:,} numbers take {spent_ms:per_step}.",
         claim,
         ways=listed([words for key, words in ways.items() if claim.figures[key]]),
         where=at(claim),
@@ -46,6 +45,20 @@ WORDS: dict[str, Words] = {
     "index-select/sixteen-bits": "in 16 bits index_select rounds gradients after every addition",
     "index-select/as-fast": "sorting and adding the rows is as fast as atomics would be",
     "index-select/write": _index_select,
+    "topk/none": "nothing is sorted in this step",
+    "topk/all-read": "all that is sorted is read, or a stable order is asked for",
+    "topk/no-shapes": (
+        "how much of what is sorted is read is unknown: record the trace with record_shapes=True"
+    ),
+    "topk/read-otherwise": (
+        "whether the whole order is needed is unknown: more than slices of the first few reads such a tensor"
+    ),
+    "topk/short-rows": "the rows are so short that a sort takes no longer than a selection",
+    "topk/pick": (
+        "Call `x.topk({few}[[{largest:unless}, largest=False]])` instead of sorting[[ at {places[0]}]], if "
+        "nothing reads the rest: only the first {few:,} of each row of {length:,} are read, and sorting "
+        "{rows:,} such rows takes {spent_ms:per_step}."
+    ),
     "lookup-not-onehot/none": "the step makes no one-hot rows",
     "lookup-not-onehot/no-product": "nothing is multiplied with the one-hot rows",
     "lookup-not-onehot/no-shapes": (
