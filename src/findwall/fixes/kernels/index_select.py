@@ -184,4 +184,4 @@ def _likely(facts: WorkFacts, puts: list[_Put]) -> Change:
     )
 
 
-FIX = Fix(("gather-scatter", "slow-kernels"), "safe", use, (ON_CORES,), reorders=True)
+FIX = Fix(("gather-scatter", "slow-kernels"), "safe", use, (ON_CORES,), reorders=True, removes=True)

@@ -60,8 +60,6 @@ MOVES = (
     "slow-kernels",
     "at-the-roof",
     "fast-path-off",
-    "unfused-pointwise",
-    "gather-scatter",
 )
 _ONE_HOT = re.compile(r"^aten::one_hot$")
 _PRODUCT = re.compile(r"^aten::(mm|addmm)$")

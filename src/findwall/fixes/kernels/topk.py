@@ -51,7 +51,7 @@ from findwall.units import NS_PER_S
 from findwall.work.op_arguments import Arguments, Tensor
 from findwall.work.work_facts import START_NS, WorkFacts
 
-MOVES = ("slow-kernels", "layout-copies", "memory-roof", "gather-scatter", "unfused-pointwise")
+MOVES = ("slow-kernels", "layout-copies")
 _SORTS = re.compile(r"^aten::(sort|argsort)$")
 _SLICE, _NARROW = "aten::slice", "aten::narrow"
 POSITION = "long int"
@@ -77,11 +77,16 @@ class _Sort(msgspec.Struct, frozen=True):
 
     row: int
     given: Tensor
-    length: int  # of what is put in order at once
+    axis: int
     few: int  # that are read
     largest: bool
     main: I64  # the atom that sorts
     beside: I64
+
+    @property
+    def length(self) -> int:
+        """Of what is put in order at once."""
+        return self.given.dims[self.axis]
 
 
 def use(facts: Facts) -> Outcome:
@@ -108,6 +113,7 @@ def use(facts: Facts) -> Outcome:
             "length": longest.length,
             "rows": longest.given.elements // longest.length,
             "largest": longest.largest,
+            "axis": longest.axis if longest.axis < len(longest.given.dims) - 1 else None,
         },
         places=list(dict.fromkeys(line for one in mine if (line := line_of(facts, one.row)) is not None)),
     )
@@ -143,11 +149,10 @@ def _known(facts: WorkFacts, row: int, atoms: I64) -> _Sort | CannotTell | None:
     few = _few(facts, row, given, axis)
     if few is None:
         return cannot_tell("topk/read-otherwise")
-    length = given.dims[axis]
-    if not 0 < few < length:
+    if not 0 < few < given.dims[axis]:
         return None
     main = longest_of(facts, atoms)
-    return _Sort(row, given, length, few, largest, main, np.setdiff1d(atoms, main))
+    return _Sort(row, given, axis, few, largest, main, np.setdiff1d(atoms, main))
 
 
 def _asked(facts: StepFacts, row: int) -> tuple[Tensor | None, int | None, bool | None, bool | None]:
@@ -165,8 +170,8 @@ def _asked(facts: StepFacts, row: int) -> tuple[Tensor | None, int | None, bool 
 def _few(facts: StepFacts, row: int, given: Tensor, axis: int) -> int | None:
     """How many of the first are read; the whole length where more is, None where nobody can tell.
 
-    The trace does not say which tensor an op reads: until the next sort of as many, all that read a tensor of
-    positions of that shape, and the first that reads one of such values, must take the first few.
+    The trace does not say which tensor an op reads: until the next sort of as many, all that reads a tensor
+    of positions of that shape must take the first few, and of values too where the sort gives them.
     """
     events = facts.timeline.events
     ends = facts.steps.host[facts.steps.host > events.start[row]]

@@ -55,9 +55,9 @@ WORDS: dict[str, Words] = {
     ),
     "topk/short-rows": "the rows are so short that a sort takes no longer than a selection",
     "topk/pick": (
-        "Call `x.topk({few}[[{largest:unless}, largest=False]])` instead of sorting[[ at {places[0]}]], if "
-        "nothing reads the rest: only the first {few:,} of each row of {length:,} are read, and sorting "
-        "{rows:,} such rows takes {spent_ms:per_step}."
+        "Call `x.topk({few}[[, dim={axis}]][[{largest:unless}, largest=False]])` instead of sorting"
+        "[[ at {places[0]}]], if nothing reads the rest: only the first {few:,} of each row of {length:,} "
+        "are read, and sorting {rows:,} such rows takes {spent_ms:per_step}."
     ),
     "lookup-not-onehot/none": "the step makes no one-hot rows",
     "lookup-not-onehot/no-product": "nothing is multiplied with the one-hot rows",
