@@ -25,7 +25,7 @@ from findwall.model.measured_run import HostLine, StepTimes
 from findwall.readers import read_trace
 from findwall.replay.curves import curves
 from findwall.units import ms
-from fixes import drawn
+from fixes import drawn, op_calls
 from fixes.recorded import TRUTH, as_collectives, job, on_another_gpu, with_cause
 from fixes.test_waiting_rounds import rounds
 from sketch import KERNELS, Drawn, facts_of, hosts_own, sketch
@@ -132,12 +132,14 @@ HELPS: dict[str, Case] = {
     "freeze-gc": (given("plain_adamw", "gc-pause"), "gc.freeze()"),
     "fused-loss": (lambda: drawn.over_words(131072), "3 passes over 8,192 × 131,072 logits"),
     "fused-optimizer": (at("plain_adamw"), "torch.optim.AdamW(…, fused=True)"),
+    "index-select": (op_calls.taking_rows, "x.index_select(0, idx)"),
     "int8-weights": (at("decode_graph"), "Store the weights in int8"),
     "keep-cache": (at("empty_cache"), "30 cudaFree"),
     "larger-batch": (at("inference"), "no shorter"),
     "less-recompute": (at("checkpointed_blocks"), "torch.utils.checkpoint"),
     "lighter-samples": (at("slow_loader"), "118 ms per step"),
     "loader-workers": (at("slow_loader"), "for the workers there are"),
+    "lookup-not-onehot": (op_calls.one_hot_rows, "`F.embedding(idx, table)`"),
     "lower-precision": (drawn.in_doubles, "`.float()`"),
     "more-microbatches": (given("plain_adamw", "pipeline-bubble"), "1F1B"),
     "more-threads": (on_one_core, "torch.set_num_threads(8)"),
@@ -158,6 +160,7 @@ HELPS: dict[str, Case] = {
     "sorted-index": (at("graph_messages"), "index_add"),
     "static-shapes": (at("changing_lengths"), "3 compilations of 1 function"),
     "tf32": (at("accelerate_fp32"), "torch.set_float32_matmul_precision('high')"),
+    "topk": (lambda: op_calls.sorting(op_calls.head(8)), "`x.topk(8)`"),
     "torch-compile": (at("handwritten_gelu"), "torch.compile(model)"),
     "loop-on-device": (lambda: rounds("kw"), "waits for aten::nonzero"),
     "group-experts": (lambda: rounds("xmk"), "one by one"),
@@ -193,12 +196,14 @@ CANNOT_HELP: dict[str, Case] = {
     "freeze-gc": (at("odd_widths"), "was seen"),
     "fused-loss": (syncing, "no loss over logits"),
     "fused-optimizer": (at("layout_flips"), "already fused"),
+    "index-select": (lambda: op_calls.taking_rows(adds_us=1000.0), "as fast as atomics"),
     "int8-weights": (multiplying, "no 16-bit matmul waits for its weights"),
     "keep-cache": (at("odd_widths"), "from its cache"),
     "larger-batch": (at("odd_widths"), "takes proportionally longer"),
     "less-recompute": (at("odd_widths"), "repeats no forward work"),
     "lighter-samples": (at("odd_widths"), "waits only 0.0 ms per step"),
     "loader-workers": (at("odd_widths"), "waits only 0.0 ms per step for the loader"),
+    "lookup-not-onehot": (lambda: op_calls.one_hot_rows(262_144, 2), "so few classes"),
     "lower-precision": (at("conv_fp32"), "move to 16 bits first"),
     "more-microbatches": (at("odd_widths"), "no pipeline stage"),
     "more-threads": (lambda: on_one_core(8.0), "no core is idle"),
@@ -219,6 +224,7 @@ CANNOT_HELP: dict[str, Case] = {
     "sorted-index": (at("odd_widths"), "neither gathers nor scatters"),
     "static-shapes": (at("odd_widths"), "compiles nothing"),
     "tf32": (at("odd_widths"), "already run in bf16"),
+    "topk": (lambda: op_calls.sorting(op_calls.head(8), stable="True"), "a stable order"),
     "torch-compile": (at("compiled_training"), "already compiled"),
     "loop-on-device": (lambda: rounds("xmk"), "multiplies matrices"),
     "group-experts": (lambda: rounds("kw"), "no loop fetches tokens"),

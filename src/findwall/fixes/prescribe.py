@@ -47,6 +47,7 @@ APART = (
     {"fused-loss", "torch-compile"},
     {"fused-loss", "reduce-overhead"},
     {"fused-loss", "fewer-casts"},
+    {"lookup-not-onehot", "fewer-casts"},
 )
 
 

@@ -17,7 +17,8 @@ What an inference server writes into its cache, and memory that is set, is memor
 What helps:
 channels-last for convolutional models, fewer-copies (no .contiguous() without need, no repeated cat in loops,
 writing into a preallocated tensor, which is a ring where a history moves on); torch-compile removes many, as
-does reduce-overhead, the same with graphs around it.
+does reduce-overhead, the same with graphs around it. A sort copies all that it is given: topk where only the
+first few are read.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ channels-last and cudnn-benchmark for convolutions, autotune-kernels (torch.comp
 mode="max-autotune": both try other kernels on your shapes), bf16-autocast where TF32 is in use and
 fp16-autocast where there is neither, a larger batch (more tiles; for a matrix times a vector: several vectors
 at once), more-threads where a CPU job leaves cores idle, a sorting network of minimum and maximum over whole
-tensors where few values are put in order, custom-kernels as a last resort.
+tensors where few values are put in order, topk where only the first of a sort are read, lookup-not-onehot and
+index-select where rows are taken by number, custom-kernels as a last resort.
 Where much of it is forward work without gradients: evaluate-less-often.
 """
 

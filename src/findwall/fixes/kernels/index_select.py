@@ -1,0 +1,187 @@
+"""Fetch rows with `index_select`, whose backward adds them up at once.
+
+What it does:
+`x[idx]` takes rows by number. Its backward pass sorts the numbers and adds the gradients of equal ones one
+after the other: where few rows are taken very often, most of the device waits for them. `index_select` gives
+the same rows, and its backward adds with atomics, all rows at once:
+
+    x.index_select(0, idx)                                          # instead of x[idx]
+    x.index_select(0, idx.flatten()).unflatten(0, idx.shape)        # where idx has several dims
+
+When it does not help:
+Each row is taken about once: then sorting and adding is as fast. A mask, several indices at once or another
+dimension than the first are other calls. In 16 bits atomics round after every addition, which `x[idx]` does
+not: then the rows are better cast after they are taken.
+
+Risk:
+Gradients are added in no fixed order: the last bits differ, from run to run too. A negative index is an error
+in `index_select`. Under `torch.use_deterministic_algorithms(True)` it sorts as well, and nothing is gained.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from findwall.facts.rows_by_number import adding_ns, atoms_under, called_by, longest_of
+from findwall.facts.user_lines import line_of
+from findwall.fixes import (
+    CannotTell,
+    Claim,
+    Facts,
+    Fix,
+    Outcome,
+    Use,
+    cannot_tell,
+    gone,
+    no_use,
+    rows_of,
+    time_of,
+    to_floor,
+    without_floors,
+)
+from findwall.fixes.refusals import ON_CORES
+from findwall.model.events import Kind
+from findwall.model.intervals import I64
+from findwall.replay.change import Change, Drop, Replace
+from findwall.step.links import nearest
+from findwall.units import NS_PER_S
+from findwall.work.op_arguments import Arguments, Tensor
+from findwall.work.work_facts import WorkFacts
+
+_PUT = re.compile(r"^aten::_index_put_impl_$")
+_INDEX_BACKWARD = re.compile(r"^IndexBackward\d+$")
+FULL_BYTES = 4  # of a number that atomics may add to many times
+
+# What a put is found to be, where it is not one that `index_select` can do.
+NO_SHAPES, OTHER, NARROW = "no-shapes", "other-index", "sixteen-bits"
+
+
+def plain(torch: Any, x: Any, idx: Any) -> Any:
+    """As it is written today."""
+    return x[idx]
+
+
+def cheaper(torch: Any, x: Any, idx: Any) -> Any:
+    """The same rows, with a backward that adds them at once."""
+    return torch.index_select(x, 0, idx.flatten()).unflatten(0, idx.shape)
+
+
+class _Put(msgspec.Struct, frozen=True):
+    """The backward of one `x[idx]`: kernels that sort, and one that adds."""
+
+    row: int
+    table: Tensor
+    index: tuple[int, ...]  # dims of idx
+    gradient: Tensor  # of the rows that were taken
+    adds: I64  # atoms of the kernel that adds
+    sorts: I64  # of all others
+    now: float  # ns
+    then: float  # with atomics
+
+
+def use(facts: Facts) -> Outcome:
+    puts = _puts(facts)
+    if not puts:
+        return no_use("index-select/none")
+    found = [_known(facts, row, atoms) for row, atoms in puts.items()]
+    mine = [one for one in found if isinstance(one, _Put)]
+    if not mine:
+        said = next(one for one in (NO_SHAPES, NARROW, OTHER) if one in found)
+        return cannot_tell("index-select/no-shapes") if said == NO_SHAPES else no_use(f"index-select/{said}")
+    if not facts.ceilings.bandwidth:
+        return CannotTell(Claim("ceilings/unknown", parts=[without_floors(facts)]))
+    mine = [one for one in mine if one.then < one.now]
+    if not mine:
+        return no_use("index-select/as-fast")
+    longest = max(mine, key=lambda one: one.now)
+    claim = Claim(
+        "index-select/write",
+        {
+            "spent_ms": time_of(
+                facts, np.concatenate([one for put in mine for one in (put.adds, put.sorts)])
+            ),
+            "calls": len(mine) / facts.steps.count,
+            "indices": math.prod(longest.index),
+            "rows": longest.table.dims[0],
+            "flat": len(longest.index) == 1,
+        },
+        places=list(dict.fromkeys(line for put in mine if (line := line_of(facts, put.row)) is not None)),
+    )
+    return Use(
+        claim,
+        _best(facts, mine),
+        likely=lambda made: _likely(facts, mine),
+        condition="no-negative-index",
+    )
+
+
+def _puts(facts: WorkFacts) -> dict[int, I64]:
+    """Gradients that are put where their rows came from, by the op's row, with their atoms."""
+    events = facts.timeline.events
+    backward = events.is_kind(Kind.OP) & facts.timeline.named(_INDEX_BACKWARD)[events.name]
+    rows = facts.timeline.rows_named(_PUT, Kind.OP)
+    return atoms_under(facts, rows[nearest(facts.timeline, facts.links.parent, backward)[rows] >= 0])
+
+
+def _known(facts: WorkFacts, row: int, atoms: I64) -> _Put | str:
+    """(target, indices, values, accumulate): what it puts where, or why `index_select` cannot do that.
+
+    The indices are not recorded, but what is done to each is: it is brought into the range of its dimension,
+    then multiplied with the numbers that lie between two of that dimension's places.
+    """
+    given = Arguments(facts.timeline.inputs_of(row))
+    table, gradient = given.tensor(0), given.tensor(2)
+    if table is None or gradient is None or not table.dims or given.flag(3) is None:
+        return NO_SHAPES
+    called = [
+        (facts.timeline.name_of(one), Arguments(facts.timeline.inputs_of(one)))
+        for one in called_by(facts, row)
+    ]
+    wrapped = [given for name, given in called if name == "aten::remainder"]
+    spread = [given for name, given in called if name == "aten::mul"]
+    if not wrapped or len(spread) != len(wrapped):
+        return NO_SHAPES
+    index = wrapped[0].tensor(0)
+    if index is None or wrapped[0].number(1) is None or spread[0].number(1) is None:
+        return NO_SHAPES
+    whole = math.prod(table.dims[1:])
+    at_first = wrapped[0].number(1) == table.dims[0] and spread[0].number(1) == whole
+    at_first &= gradient.dims == (*index.dims, *table.dims[1:])
+    either = len(set(table.dims[:2] + index.dims)) == 1 < len(table.dims)  # as large in the second dimension
+    masked = any(name == "aten::nonzero" for name, _ in called)
+    if len(wrapped) > 1 or masked or either or not at_first:
+        return OTHER
+    if table.size < FULL_BYTES:
+        return NARROW
+    adds = longest_of(facts, atoms)
+    now = float(facts.kernels.duration[facts.atoms.index[atoms]].sum())
+    then = adding_ns(facts, float(gradient.elements * gradient.size))
+    return _Put(row, table, index.dims, gradient, adds, np.setdiff1d(atoms, adds), now, then)
+
+
+def _best(facts: WorkFacts, puts: list[_Put]) -> Change:
+    """Every gradient read once, and nothing sorted."""
+    adds = np.concatenate([put.adds for put in puts])
+    read = np.array([put.gradient.nbytes for put in puts]) / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
+    share = facts.atoms.own[adds] / np.maximum(facts.kernels.duration[facts.atoms.index[adds]], 1)
+    sorts = np.concatenate([put.sorts for put in puts])
+    return to_floor(facts, adds, read * share) + gone(facts, sorts)
+
+
+def _likely(facts: WorkFacts, puts: list[_Put]) -> Change:
+    """Atomics where the kernel that adds is, as fast as others of them."""
+    adds, sorts = (np.concatenate(one) for one in zip(*((put.adds, put.sorts) for put in puts), strict=True))
+    return Change(
+        (
+            Replace(rows_of(facts, adds), np.array([put.then for put in puts])),
+            Drop(np.unique(rows_of(facts, sorts))),
+        )
+    )
+
+
+FIX = Fix(("gather-scatter", "slow-kernels"), "safe", use, (ON_CORES,), reorders=True, removes=True)
