@@ -27,6 +27,7 @@ from findwall.replay.curves import curves
 from findwall.units import ms
 from fixes import drawn, op_calls
 from fixes.recorded import TRUTH, as_collectives, job, on_another_gpu, with_cause
+from fixes.test_unused_gradients import with_a_teacher
 from fixes.test_waiting_rounds import rounds
 from sketch import KERNELS, Drawn, facts_of, hosts_own, sketch
 from speaking import in_words
@@ -162,6 +163,7 @@ HELPS: dict[str, Case] = {
     "tf32": (at("accelerate_fp32"), "torch.set_float32_matmul_precision('high')"),
     "topk": (lambda: op_calls.sorting(op_calls.head(8)), "`x.topk(8)`"),
     "torch-compile": (at("handwritten_gelu"), "torch.compile(model)"),
+    "no-unused-gradients": (with_a_teacher, "only added up"),
     "loop-on-device": (lambda: rounds("kw"), "waits for aten::nonzero"),
     "group-experts": (lambda: rounds("xmk"), "one by one"),
     "vectorise-loop": (lambda: stood_on(("boxes.py:47", ""), ("boxes.py:48", "")), "boxes.py:47 (overlap)"),
@@ -226,6 +228,7 @@ CANNOT_HELP: dict[str, Case] = {
     "tf32": (at("odd_widths"), "already run in bf16"),
     "topk": (lambda: op_calls.sorting(op_calls.head(8), stable="True"), "a stable order"),
     "torch-compile": (at("compiled_training"), "already compiled"),
+    "no-unused-gradients": (at("plain_adamw"), "nobody takes away"),
     "loop-on-device": (lambda: rounds("xmk"), "multiplies matrices"),
     "group-experts": (lambda: rounds("kw"), "no loop fetches tokens"),
     "vectorise-loop": (lambda: stood_on(("log.py:12", "encoder.py:iterencode")), "seen inside libraries"),

@@ -19,6 +19,7 @@ channels-last for convolutional models, fewer-copies (no .contiguous() without n
 writing into a preallocated tensor, which is a ring where a history moves on); torch-compile removes many, as
 does reduce-overhead, the same with graphs around it. A sort copies all that it is given: topk where only the
 first few are read.
+Where much of it gives gradients that nobody uses: no-unused-gradients.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ int8-weights (8 or 4 bits, for decoding), fused-loss over a large vocabulary, lo
 rows are multiplied with, larger-batch (the weights are read once for more rows), smaller-model,
 custom-kernels that keep more on chip, better-hardware (bandwidth, not FLOP/s). Where much of the step is
 forward work without gradients, evaluate-less-often before all of these.
+Where much of it gives gradients that nobody uses: no-unused-gradients.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ at once), more-threads where a CPU job leaves cores idle, a sorting network of m
 tensors where few values are put in order, topk where only the first of a sort are read, lookup-not-onehot and
 index-select where rows are taken by number, custom-kernels as a last resort.
 Where much of it is forward work without gradients: evaluate-less-often.
+Where much of it gives gradients that nobody uses: no-unused-gradients.
 """
 
 from __future__ import annotations

@@ -138,6 +138,12 @@ WORDS: dict[str, Words] = {
         "the device is busy {busy_share:share} of the step, so a larger batch takes proportionally longer"
     ),
     "without-gradients/forward-work": _forward_work,
+    "no-unused-gradients/none": "no gradient is worked out that nobody takes away",
+    "no-unused-gradients/frozen": _with_place(
+        "Leave out gradients that no optimizer uses: `requires_grad_(False)` for what is not trained, or "
+        "`torch.no_grad()` around its call{where}. {parameters:,} parameters get gradients that are only "
+        "added up (if no optimizer steps them now and then): their backward pass takes {spent_ms:per_step}."
+    ),
     "evaluate-less-often/none": "hardly any of the step is forward work without gradients",
     "evaluate-less-often/other-layers": (
         "{parts[0]}: if its inputs come again, run it once and keep its outputs; if it feeds a metric, run "
