@@ -70,8 +70,15 @@ class KeptCompiler(Kept):
     def __init__(self, name: str, before: set[str], first: list[str]) -> None:
         super().__init__(name, before, first)
         self.torch = sys.modules["torch"]
-        self.noted = dict(vars(self.torch.nn.Module))
         self.seeds = self.torch.manual_seed
+        # Here and not in each job, which would make all that it looks at its own.
+        calls = {id(call): name for name, call in vars(self.torch.nn.Module).items() if callable(call)}
+        self.noted = [
+            (vars(module), noted, calls[id(value)])
+            for module in self.modules.values()
+            for noted, value in list(vars(module).items())
+            if id(value) in calls
+        ]
 
     def hide(self) -> None:
         super().hide()
@@ -81,12 +88,8 @@ class KeptCompiler(Kept):
         super().exec_module(module)
         if self.torch.manual_seed is self.torch.random.manual_seed:
             self.torch.manual_seed = self.seeds
-        now = vars(self.torch.nn.Module)
-        others = {id(was): now[name] for name, was in self.noted.items() if now[name] is not was}
-        for one in self.modules.values():
-            for name, value in list(vars(one).items()):
-                if id(value) in others:
-                    setattr(one, name, others[id(value)])
+        for names, noted, call in self.noted:
+            names[noted] = vars(self.torch.nn.Module)[call]
 
 
 class Finder(importlib.abc.MetaPathFinder):
