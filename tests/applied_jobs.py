@@ -12,9 +12,6 @@ import warm
 from findwall.model.applied import APPLIED_FILE
 from findwall.model.arms import REPORT
 
-# In a process that leaves the compiler to the job.
-COMPILING = ("torch.compile", "torch-compile", "autotune-kernels", "compile-blocks")
-
 
 def run(folder: Path, fixes: str, job: str, *more: str) -> tuple[dict[str, Any], str]:
     """What the fixes did, and what the job printed. No fix: the job as it is."""
@@ -23,9 +20,8 @@ def run(folder: Path, fixes: str, job: str, *more: str) -> tuple[dict[str, Any],
     words = ["-m", "findwall", "run", "--no-trace", "--out", str(folder / "out")]
     apply = ["--apply", fixes] if fixes else []
     words += [*apply, *more, str(script)]
-    compiles = any(name in fixes + job for name in COMPILING) and "TORCHDYNAMO_DISABLE" not in os.environ
     done = subprocess.run(
-        warm.command(*words, compiles=compiles),
+        warm.command(*words),
         capture_output=True,
         text=True,
         timeout=240,

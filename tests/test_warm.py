@@ -6,21 +6,22 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
+import attributes
 import warm
+from findwall.model.arms import REPORT
 from jobs import with_default_signals
 
 pytest.importorskip("torch")
 
 # What a job can see of how it began, of what its imports bring, and of how it ends.
 SEEN = """
-import atexit, gc, os, signal, sys, threading
+import atexit, gc, os, signal, sys, tempfile, threading
 class Last:
     def __del__(self):
         print("gone")
@@ -32,7 +33,7 @@ def there(*names):
     print(*(name in sys.modules for name in names))
 print(__name__, __file__, sys.argv, sys.path[0], os.getcwd(), os.environ["GIVEN"], os.environ.get("HOME"))
 print(signal.getsignal(signal.SIGINT) is signal.default_int_handler, signal.getsignal(signal.SIGTERM))
-print(sys.executable)
+print(sys.executable, tempfile.gettempdir())
 there("torch", "numpy", "torch.nn", "torch._dynamo", "sympy")
 import numpy
 there("torch", "numpy")
@@ -47,8 +48,8 @@ sys.exit(7)
 """
 
 
-def ended(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    environ = {**os.environ, "GIVEN": "for this one"}
+def ended(command: list[str], folder: Path, **given: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "GIVEN": "for this one", **given}
     return subprocess.run(
         command,
         cwd=folder,
@@ -62,28 +63,37 @@ def ended(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_it_is_as_in_a_fresh_process(tmp_path: Path) -> None:
     (tmp_path / "seen.py").write_text(SEEN)
-    fresh = ended([sys.executable, "seen.py", "-x", "3"], tmp_path)
-    forked = ended(warm.command("seen.py", "-x", "3"), tmp_path)
+    fresh = ended([sys.executable, "seen.py", "-x", "3"], tmp_path, TMPDIR=str(tmp_path))
+    forked = ended(warm.command("seen.py", "-x", "3"), tmp_path, TMPDIR=str(tmp_path))
     assert fresh.returncode == 7, fresh.stderr
     assert forked.stdout.splitlines() == fresh.stdout.splitlines()
     assert (forked.returncode, forked.stderr) == (fresh.returncode, fresh.stderr)
 
 
-def test_it_does_not_compile(tmp_path: Path) -> None:
-    (tmp_path / "compiles.py").write_text("import torch\ntorch.compile(torch.nn.Linear(1, 1))")
-    done = ended(warm.command("compiles.py"), tmp_path)
-    assert done.returncode == 1 and "needs a fresh process" in done.stderr
+# Whatever of findwall's is in torch and in the compiler, once both are there.
+COMPILER = """
+import attributes, torch
+print(torch.manual_seed(0).initial_seed(), attributes.named(torch.manual_seed))
+import torch._inductor.compile_fx
+seen = attributes.look()
+for name in sorted(attributes.findwalls(seen) - {"sys.meta_path[]"}):
+    print(name, attributes.named(seen[name]))
+print(attributes.named(torch.manual_seed), "torch._inductor.compile_fx" in seen)
+"""
 
 
-def test_it_does_where_the_compiler_is_left_to_the_job(tmp_path: Path) -> None:
-    script = """
-        import sys, torch
-        print("torch._dynamo" in sys.modules)
-        print(torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2)).tolist())
-    """
-    (tmp_path / "compiles.py").write_text(textwrap.dedent(script))
-    done = ended(warm.command("compiles.py", compiles=True), tmp_path)
-    assert (done.returncode, done.stdout) == (0, "False\n[2.0, 2.0]\n"), done.stderr
+def test_the_compiler_finds_torch_as_in_a_fresh_process(tmp_path: Path) -> None:
+    """It notes what a module's call is when it is imported: that has to be what findwall put there."""
+    (tmp_path / "job.py").write_text(COMPILER)
+    (tmp_path / "attributes.py").write_text(Path(attributes.__file__).read_text())
+    words = ["-m", "findwall", "run", "--no-trace", "--apply", "bf16-autocast", "job.py"]
+    environ = {REPORT: str(tmp_path / "report.json")}
+    fresh, forked = (
+        ended(command, tmp_path, **environ) for command in ([sys.executable, *words], warm.command(*words))
+    )
+    assert fresh.returncode == 0, fresh.stderr
+    assert "torch._dynamo.utils.unpatched_nn_module_call Module._wrapped_call_impl" in fresh.stdout
+    assert forked.stdout.splitlines() == fresh.stdout.splitlines()
 
 
 def test_a_signal_that_ends_it_is_told(tmp_path: Path) -> None:

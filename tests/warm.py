@@ -6,8 +6,7 @@ them, through the same import machinery and the same hooks, but their files have
 
 For tests of what findwall does in a job. What hangs on a fresh interpreter (its first modules, its command
 line, variables that libraries read while they are loaded, numbers drawn without a seed, what is collected
-when it ends) is tested with a fresh one. torch.compile is refused, unless `compiles` leaves the compiler to
-the job: it notes what a module's call is when it is imported, and that has to be after findwall watches it.
+when it ends) is tested with a fresh one.
 """
 
 from __future__ import annotations
@@ -22,17 +21,19 @@ from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent / "warming"
+# In the order in which they import each other, with all that comes with each.
+MODULES = ("numpy", "torch", "torch._dynamo", "torch._inductor.compile_fx")
 # Its frames are below those of every job: in no file, they are not taken for the job's own.
 UNNAMED = "import sys; exec(compile(open(sys.argv.pop(1)).read(), '<warm>', 'exec'))"
 # They are read while torch is imported: where they differ, another process is kept.
 READ_EARLY = ("OMP_NUM_THREADS", "TORCHDYNAMO_DISABLE", "PYTHONPATH")
 
 
-def command(*words: str, env: dict[str, str] | None = None, compiles: bool = False) -> list[str]:
+def command(*words: str, env: dict[str, str] | None = None) -> list[str]:
     """For a python that is to run `words`, as in `-m findwall …`, with this environment."""
     given = os.environ if env is None else env
     with _one_at_a_time:
-        address = _kept(tuple(given.get(name) for name in READ_EARLY), compiles)
+        address = _kept(tuple(given.get(name) for name in READ_EARLY))
     return [sys.executable, "-I", "-S", str(HERE / "ask.py"), address, *words]
 
 
@@ -47,12 +48,11 @@ _one_at_a_time = threading.Lock()
 
 
 @cache
-def _kept(early: tuple[str | None, ...], compiles: bool) -> str:
+def _kept(early: tuple[str | None, ...]) -> str:
     """Start it, once for each process of pytest. It ends when its standard input does, and so with that."""
     changed = dict(zip(READ_EARLY, early, strict=True))
     env = {name: value for name, value in {**os.environ, **changed}.items() if value is not None}
-    modules = ["numpy", "torch"] if compiles else ["numpy", "torch", "torch._dynamo"]
-    words = [sys.executable, "-c", UNNAMED, str(HERE / "keep.py"), *modules]
+    words = [sys.executable, "-c", UNNAMED, str(HERE / "keep.py"), *MODULES]
     keeper = subprocess.Popen(  # from here: a test may stand in a folder with modules of its own
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, cwd=HERE
     )

@@ -275,7 +275,7 @@ def run_all(jobs: Any, training: Any) -> tuple[dict[str, Any], str]:
     cases = {name: source for name, (source, _) in STEPS.items()} | OTHERS
     (jobs.folder / "cases.json").write_text(json.dumps({k: textwrap.dedent(v) for k, v in cases.items()}))
     jobs.write(f"TRAINING = {training('')!r}\n" + textwrap.dedent(DRIVER))
-    run = jobs.plain("job.py")
+    run = jobs.plain_warm("job.py")
     assert run.code == 0, run.stderr
     return json.loads(run.stdout), run.stderr
 

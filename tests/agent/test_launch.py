@@ -151,8 +151,8 @@ def test_spawned_workers_import_the_script_again(jobs):
     assert (run.code, run.stdout) == (0, "[8]\n")
 
 
-def test_disabled_it_is_plain_python(jobs, training):
-    run = jobs.run(
+def test_disabled_it_is_plain_python(warm_jobs, training):
+    run = warm_jobs.run(
         training("print(train(3).item()); print(sys.modules.get('findwall.agent.x'))"), FINDWALL_DISABLE="1"
     )
     assert run.code == 0

@@ -123,8 +123,9 @@ LOADER = """
 
 
 @pytest.mark.parametrize("how", ["fork", "spawn"])
-def test_loader_workers(jobs, how):
-    run = jobs.run(LOADER.format(how=how))
+def test_loader_workers(jobs, warm_jobs, how):
+    """A spawned worker hangs on how the job itself was started."""
+    run = (warm_jobs if how == "fork" else jobs).run(LOADER.format(how=how))
     assert (run.code, run.stdout) == (0, f"{sum(range(392, 400)) * 8.0}\n")
     measured = run.measurement()
     assert measured.loader_seen and measured.loader_workers == 1
@@ -211,17 +212,17 @@ COMPILED = """
 
 def test_compiled_jobs_get_no_breaks_and_no_graphs_more(jobs):
     run = jobs.run(COMPILED)
-    plain = jobs.plain("job.py")
+    plain = jobs.plain_warm("job.py")
     assert (run.code, run.stdout) == (plain.code, plain.stdout)
     assert run.measurement().trace.file == "trace.json"
 
 
 def test_an_unwritable_folder_is_said_and_the_verdict_comes_from_elsewhere(jobs, training):
     jobs.write("", "run")  # a file where the folder's parent should be
-    command = [*jobs.command("job.py", options=("--wait", "2", "--steps", "6"))]
-    command[command.index("--out") + 1] = str(jobs.folder / "run" / "below")
+    _, *words = jobs.command("job.py", options=("--wait", "2", "--steps", "6"))
+    words[words.index("--out") + 1] = str(jobs.folder / "run" / "below")
     jobs.write(training("train(30)"))
-    done = jobs._finish(command, {"TMPDIR": str(jobs.folder)})
+    done = jobs.plain_warm(*words, TMPDIR=str(jobs.folder))
     assert done.code == 0 and "THE VERDICT" in done.stderr
     (elsewhere,) = jobs.folder.glob("findwall-*/rank0/measurement.json")
     assert "cannot be written" in elsewhere.read_text()
@@ -264,10 +265,11 @@ TWO_RANKS = """
 
 
 def _two_ranks(jobs):
+    python = warm.program(jobs.folder / "python")
     out = str(jobs.folder / "run")
-    return jobs.plain(
-        *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
-        *("-m", "findwall", "run", "--out", out, "--wait", "2", "--steps", "10", "job.py"),
+    return jobs.plain_warm(
+        *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"),
+        *(python, "-m", "findwall", "run", "--out", out, "--wait", "2", "--steps", "10", "job.py"),
     )
 
 
@@ -306,7 +308,7 @@ def test_an_explicit_loop(jobs, training):
         """
     )
     jobs.write(source)
-    run = jobs.plain("job.py")
+    run = jobs.plain_warm("job.py")
     assert (run.code, run.stdout) == (0, "True\n")
     assert "THE VERDICT" in run.stderr
     measured: Measurement = run.measurement()

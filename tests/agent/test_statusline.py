@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import warm
 from findwall.agent.ending import statusline, stderr
 from findwall.model.measurement import Measurement
 
@@ -39,6 +40,10 @@ def on_terminal(jobs, *command: str, **environ: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.decode()
+
+
+def warmed(jobs, *options: str) -> list[str]:
+    return warm.command(*jobs.command("job.py", options=options)[1:], env=jobs.environment())
 
 
 def screen(text: str) -> list[str]:
@@ -85,7 +90,7 @@ UNFINISHED = """
 
 def test_a_line_the_job_has_not_ended_is_left_alone(jobs, training):
     jobs.write(training(UNFINISHED))
-    shown = on_terminal(jobs, *jobs.command("job.py", options=("--wait", "20", "--steps", "20")))
+    shown = on_terminal(jobs, *warmed(jobs, "--wait", "20", "--steps", "20"))
     assert "loading done" in shown.replace("\r\n", "\n").splitlines()
     assert "warm-up" not in shown
 
@@ -93,7 +98,7 @@ def test_a_line_the_job_has_not_ended_is_left_alone(jobs, training):
 @pytest.mark.parametrize("environ", [{"TERM": "dumb"}, {"FINDWALL_DISABLE": "1"}])
 def test_nothing_on_a_terminal_that_cannot_erase_or_with_findwall_off(jobs, training, environ):
     jobs.write(training(SHORT))
-    shown = on_terminal(jobs, *jobs.command("job.py", options=("--wait", "30", "--steps", "30")), **environ)
+    shown = on_terminal(jobs, *warmed(jobs, "--wait", "30", "--steps", "30"), **environ)
     assert "\x1b" not in shown and "warm-up" not in shown
 
 
@@ -120,7 +125,7 @@ CHILD = """
 
 def test_a_forked_child_has_its_streams_as_they_were(jobs, training):
     jobs.write(training(CHILD))
-    shown = on_terminal(jobs, *jobs.command("job.py", options=("--wait", "30", "--steps", "200")))
+    shown = on_terminal(jobs, *warmed(jobs, "--wait", "30", "--steps", "200"))
     assert "from the child None" in shown.replace("\r\n", "\n")
     assert "from the job" in screen(shown)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+import warm
 from findwall.cli.looking import deleted, read_back, warn, written
 from findwall.model.arms import LOOK, WRITES_FILE
 
@@ -59,8 +59,10 @@ def test_what_a_job_writes_is_seen_where_it_is_asked_for(tmp_path: Path) -> None
     for name in ("stale.txt", "old/a", "old/deep/b", "state.json", "kept.json"):
         (home / name).write_text("x")
     environ = {**os.environ, "TMPDIR": str(temporary), "XDG_CACHE_HOME": str(cache), LOOK: str(own)}
-    command = [sys.executable, "-m", "findwall", "run", "--no-trace", "--out", str(own / "run"), "job.py"]
-    done = subprocess.run(command, cwd=home, env=environ, capture_output=True, text=True, timeout=120)
+    words = ["-m", "findwall", "run", "--no-trace", "--out", str(own / "run"), "job.py"]
+    done = subprocess.run(
+        warm.command(*words, env=environ), cwd=home, env=environ, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     names = [
         "made",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,10 @@ import msgspec
 import pytest
 
 from applied_jobs import run
+from findwall.agent.step_ends.forward import wrap_call
+from findwall.agent.step_ends.step_gate import Gate
 from findwall.apply.applying import Effect
+from findwall.apply.model_calls import Model, was_taken_out
 from findwall.fixes import all_fixes
 from findwall.fixes.precision.autocast_seen import kept_seen
 from findwall.fixes.precision.autocasting import Span, autocast_models
@@ -302,6 +306,20 @@ def test_fused_attention_is_seen_and_not_only_asked_for(tmp_path: Path) -> None:
     assert found["channels-last"] == {"seen": "", "trouble": "the model has no Conv2d"}
     assert found["keep-cache"] == {"seen": "", "trouble": ""}  # never called
     assert "float64 already" in found["bf16-autocast"]["trouble"]
+
+
+def test_who_watches_the_steps_of_a_model_takes_no_fix_out_of_it() -> None:
+    """It may come around the fix at any time; what a job compiles in place stands there alone."""
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Linear(2, 2)
+    model = Model.of(module)
+    both = weakref.ref(module), weakref.ref(model)
+    take_off = wrap_call(torch, module, Gate(), lambda _key, _gradients: None)
+    assert not was_taken_out(*both)
+    take_off()
+    assert not was_taken_out(*both)
+    module.__dict__["_compiled_call_impl"] = module._call_impl
+    assert was_taken_out(*both)
 
 
 def test_segments_grow_beside_what_the_environment_sets(monkeypatch: pytest.MonkeyPatch) -> None:

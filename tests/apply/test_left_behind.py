@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -63,50 +60,51 @@ MEASURED = """
     before = look()
     with findwall.measure(**OPTIONS) as m:
         kept.append(work())
-        until = time.monotonic() + SECONDS
+        until = time.monotonic() + 60
         while not m._session.engine.done and time.monotonic() < until:
             work(steps=200)
         out["traced"] = m._session.engine.done and bool(m._session.engine.record.trace.file)
         during = look()
         out["after_trace"] = sorted(changed(before, during) - by_torch)
         out["says"] = {put.what.partition(":")[0]: put.stays for put in REGISTRY.puts}
-    BREAK
     after = look()
     out["after"] = sorted(changed(before, after) - by_torch)
     out["findwalls"] = sorted(findwalls(after))
     out["stays"] = {put.what: put.past_end for put in REGISTRY.puts}
-    if not SECONDS:
-        json.dump(out, sys.stdout)
-        sys.exit()
     kept[0].step()  # the schedule has one of ours in it, which does nothing now
 
     with findwall.measure(**OPTIONS):
         work(torch.optim.RMSprop, steps=60)
     out["again"] = sorted(changed(before, look()) - by_torch)
     out["again findwalls"] = sorted(findwalls(look()))
+
+    before = look()
+    REGISTRY.wrap('steps', torch.nn.Module, 'train', lambda original: original)
+    torch.Tensor.tolist = lambda tensor: None
+    torch.utils.data.DataLoader.__repr__ = lambda loader: ''
+    sys.modules['torch.optim.optimizer']._global_optimizer_post_hooks[1] = print
+    gc.callbacks.append(lambda *_: None)
+    sys.meta_path.append(REGISTRY)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    after = look()
+    out["broken"], out["broken findwalls"] = sorted(changed(before, after)), sorted(findwalls(after))
     json.dump(out, sys.stdout)
 """
 
 
-def measured(folder: Path, breaks: str = "") -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The loop in a process of its own: one that pytest has loaded torch in has seen much before."""
-    script = textwrap.dedent(WORK) + textwrap.dedent(MEASURED)
-    script = script.replace("SECONDS", "0" if breaks else "60").replace("BREAK", breaks)
-    path = os.pathsep.join(
-        [str(Path(attributes.__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    )
-    env = {**os.environ, "PYTHONPATH": path, "HERE": str(folder), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(
-        command, env=env, cwd=folder, capture_output=True, text=True, timeout=running.HANG_S
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    jobs = running.Jobs(tmp_path_factory.mktemp("measured"))
+    jobs.write(Path(attributes.__file__).read_text(), "attributes.py")
+    jobs.write(textwrap.dedent(WORK) + textwrap.dedent(MEASURED))
+    done = jobs.plain_warm("job.py", HERE=str(jobs.folder))
+    assert done.code == 0, done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
 
 
-def test_after_measure_every_attribute_is_what_it_was(tmp_path: Path) -> None:
-    found = measured(tmp_path)
+def test_after_measure_every_attribute_is_what_it_was(found: dict[str, Any]) -> None:
     assert found["traced"]
     assert found["after"] == [] and found["findwalls"] == []
     assert list(found["stays"]) == ["os.register_at_fork"] and all(found["stays"].values())
@@ -122,19 +120,9 @@ def test_after_measure_every_attribute_is_what_it_was(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_left_in_place_is_seen(tmp_path: Path) -> None:
+def test_what_is_left_in_place_is_seen(found: dict[str, Any]) -> None:
     """By hand or through the registry, in torch or in Python: else the other test could not fail."""
-    breaks = [
-        "REGISTRY.wrap('steps', torch.nn.Module, 'train', lambda original: original)",
-        "torch.Tensor.tolist = lambda tensor: None",
-        "torch.utils.data.DataLoader.__repr__ = lambda loader: ''",
-        "sys.modules['torch.optim.optimizer']._global_optimizer_post_hooks[1] = print",
-        "gc.callbacks.append(lambda *_: None)",
-        "sys.meta_path.append(REGISTRY)",
-        "signal.signal(signal.SIGUSR1, signal.SIG_IGN)",
-    ]
-    found = measured(tmp_path, "; ".join(breaks))
-    assert found["after"] == [
+    assert found["broken"] == [
         "gc.callbacks[]",
         "handler of SIGUSR1",
         "sys.meta_path[]",
@@ -143,7 +131,7 @@ def test_what_is_left_in_place_is_seen(tmp_path: Path) -> None:
         "torch.optim.optimizer._global_optimizer_post_hooks[]",
         "torch.utils.data.dataloader.DataLoader.__repr__",
     ]
-    assert found["findwalls"] == ["sys.meta_path[]", "torch.nn.modules.module.Module.train"]
+    assert found["broken findwalls"] == ["sys.meta_path[]", "torch.nn.modules.module.Module.train"]
 
 
 JOB = """
@@ -155,8 +143,8 @@ JOB = """
     WORK
     work()
     profile()
-    until = time.monotonic() + float(os.environ["SECONDS"])
-    while time.monotonic() < until:
+    session, until = sys.modules.get("findwall.agent.session"), time.monotonic() + 60
+    while session and not session.current().engine.done and time.monotonic() < until:
         work(steps=200)
 
     @atexit.register
@@ -179,7 +167,7 @@ def told(jobs: running.Jobs, run: bool) -> dict[str, Any]:
     handlers of the process's end are called."""
     source = textwrap.dedent(JOB).replace("WORK", textwrap.dedent(WORK))
     (jobs.folder / "attributes.py").write_text(Path(attributes.__file__).read_text())
-    here = {"HERE": str(jobs.folder), "SECONDS": "12" if run else "0"}
+    here = {"HERE": str(jobs.folder)}
     if run:
         done = jobs.run(source, options=("--wait", "2", "--steps", "6"), **here)
         assert "THE VERDICT" in done.stderr and done.measurement().phase == "done", done.stderr

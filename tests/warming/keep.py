@@ -1,7 +1,4 @@
-"""Keeps torch and the compiler, or torch alone, out of sight, and forks a process for whoever asks.
-
-Says where it is asked.
-"""
+"""Keeps torch and the compiler out of sight, and forks a process for whoever asks. Says where it is asked."""
 
 from __future__ import annotations
 
@@ -17,6 +14,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 import types
 from pathlib import Path
 
@@ -38,11 +36,11 @@ class Given(importlib.abc.Loader):
 
 
 class Kept(Given):
-    """With all that came with it: they come back when it is imported."""
+    """With all that came with it: they come back when it is imported, after what was kept first."""
 
-    def __init__(self, name: str, before: set[str]) -> None:
+    def __init__(self, name: str, before: set[str], first: list[str]) -> None:
         super().__init__(sys.modules[name])
-        self.name = name
+        self.name, self.first = name, first
         new = {one: module for one, module in sys.modules.items() if one not in before}
         self.modules = {one: new[one] for one in new if one.split(".")[0] not in sys.stdlib_module_names}
 
@@ -56,12 +54,42 @@ class Kept(Given):
 
     def exec_module(self, module: types.ModuleType) -> None:
         super().exec_module(module)
-        importlib.import_module("numpy")  # torch does, where it is there
+        for name in self.first:
+            importlib.import_module(name)
         for name, one in self.modules.items():
             sys.modules.setdefault(name, one)
             parent, _, child = name.rpartition(".")
             if parent and parent not in self.modules:
                 setattr(sys.modules[parent], child, one)
+
+
+class KeptCompiler(Kept):
+    """What it does to torch, and notes of it, when it is executed, is done again where the job imports it: by
+    then findwall stands around some of that."""
+
+    def __init__(self, name: str, before: set[str], first: list[str]) -> None:
+        super().__init__(name, before, first)
+        self.torch = sys.modules["torch"]
+        self.seeds = self.torch.manual_seed
+        # Here and not in each job, which would make all that it looks at its own.
+        calls = {id(call): name for name, call in vars(self.torch.nn.Module).items() if callable(call)}
+        self.noted = [
+            (vars(module), noted, calls[id(value)])
+            for module in self.modules.values()
+            for noted, value in list(vars(module).items())
+            if id(value) in calls
+        ]
+
+    def hide(self) -> None:
+        super().hide()
+        self.torch.manual_seed = self.torch.random.manual_seed
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        super().exec_module(module)
+        if self.torch.manual_seed is self.torch.random.manual_seed:
+            self.torch.manual_seed = self.seeds
+        for names, noted, call in self.noted:
+            names[noted] = vars(self.torch.nn.Module)[call]
 
 
 class Finder(importlib.abc.MetaPathFinder):
@@ -82,19 +110,16 @@ class Finder(importlib.abc.MetaPathFinder):
 
 
 def keep(names: list[str]) -> Finder:
-    """In the order in which a job imports them."""
-    kept = []
-    for name in names:
+    """In the order in which they import each other."""
+    kept: list[Kept] = []
+    for at, name in enumerate(names):
         before = set(sys.modules)
         importlib.import_module(name)
-        kept.append(Kept(name, before))
+        kept.append((KeptCompiler if name == COMPILER else Kept)(name, before, names[:at]))
     for one in reversed(kept):
         one.hide()
+    tempfile.tempdir = None  # the compiler asked for it, and a job may have another
     return Finder(kept)
-
-
-def refuse(*_: object, **__: object) -> None:
-    raise RuntimeError("the compiler came before findwall here: a job that compiles needs a fresh process")
 
 
 def leave() -> None:
@@ -125,9 +150,6 @@ def become(line: socket.socket, finder: Finder) -> None:
     os.environ.update(environ)
     sys.meta_path.insert(0, finder)
     atexit.register(leave)  # before all others: it comes last
-    kept = {one.name: one.module for one in finder.kept}
-    if COMPILER in kept and environ.get("TORCHDYNAMO_DISABLE") != "1":
-        kept["torch"].compile = refuse
     sys.modules["__main__"] = types.ModuleType("__main__")
     if words[0] == "-m":
         sys.argv[:], sys.path[0] = ["-m", *words[2:]], folder

@@ -79,9 +79,11 @@ def is_layer(module: Any) -> bool:
     return type(module).__module__.startswith("torch.nn.") and next(module.children(), None) is None
 
 
-def _was_taken_out(module: weakref.ref[Any], model: weakref.ref[Model]) -> bool:
+def was_taken_out(module: weakref.ref[Any], model: weakref.ref[Model]) -> bool:
     there = module()
-    placed = None if there is None else there.__dict__.get(_PLACE)
+    placed: Any = None if there is None else there.__dict__.get(_PLACE)
+    while hasattr(placed, "__wrapped__"):  # the steps may be watched from around it
+        placed = placed.__wrapped__
     return there is not None and (placed is None or placed is not model())
 
 
@@ -105,7 +107,7 @@ def each_model(torch: Any, effect: Effect, make: Make) -> None:
             reasons.append(why)
 
     def why_none() -> str:
-        if made and all(_was_taken_out(*one) for one in made):
+        if made and all(was_taken_out(*one) for one in made):
             effect.cannot(TAKEN_OUT)
         if reasons and not effect.seen:
             effect.cannot(reasons[0])

@@ -90,6 +90,7 @@ def wrap_call(torch: Any, module: Any, gate: Gate, ended: Callable[[int, bool], 
             ended(key, grad_enabled())
         return result
 
+    called.__wrapped__ = call  # type: ignore[attr-defined]  # what was there is still called
     object.__setattr__(module, "_compiled_call_impl", called)
 
     def unwrap() -> bool:
