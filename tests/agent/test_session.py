@@ -265,11 +265,10 @@ TWO_RANKS = """
 
 
 def _two_ranks(jobs):
-    python = warm.program(jobs.folder / "python")
     out = str(jobs.folder / "run")
-    return jobs.plain_warm(
-        *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"),
-        *(python, "-m", "findwall", "run", "--out", out, "--wait", "2", "--steps", "10", "job.py"),
+    return jobs.plain(
+        *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+        *("-m", "findwall", "run", "--out", out, "--wait", "2", "--steps", "10", "job.py"),
     )
 
 
