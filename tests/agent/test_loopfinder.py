@@ -23,7 +23,7 @@ from findwall.agent.step_ends import loopfinder
 from findwall.agent.step_ends.loopfinder import LoopFinder, Turns, choose
 from findwall.agent.step_ends.nosteps import NO_LOOPS, NO_STEPS, no_steps
 from findwall.agent.step_ends.stepfinder import PATIENCE, StepEnd, StepFinder
-from findwall.apply.job_lines import JobFiles
+from findwall.apply.job_files import JobFiles
 
 CASES = Path(__file__).parent / "loop_cases.py"
 SOURCE = Path(loopfinder.__file__).parents[3]

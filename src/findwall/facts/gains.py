@@ -8,6 +8,7 @@ from findwall.facts.facts import Facts
 from findwall.facts.step_traits import device_word, on_cores
 from findwall.model.catalogue import WORTH_IT
 from findwall.model.claims import Claim, known
+from findwall.replay.graph import CHECKPOINTING, LAUNCHING
 from findwall.units import ms
 from findwall.work.work_facts import WorkFacts
 
@@ -52,3 +53,9 @@ def is_blind(facts: Facts, *causes: str) -> bool:
 
 def step_ms(facts: Facts) -> float:
     return ms(facts.step)
+
+
+def launch_idle(facts: Facts) -> float:
+    """Idle time that waits for launches, in ms a step, whatever they are for; without turn-around."""
+    scenario = facts.reading.likely
+    return ms(max(scenario.idle[LAUNCHING] - scenario.turnaround, 0.0) + scenario.idle[CHECKPOINTING])

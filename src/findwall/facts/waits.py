@@ -20,10 +20,10 @@ from findwall.model.events import Kind
 from findwall.model.intervals import F64, I64
 from findwall.model.kinds import EVEN_SHARE
 from findwall.model.machine import UNCACHED
-from findwall.replay.graph import CHECKPOINTING, LAUNCHING
+from findwall.step.blocking_calls import in_window, outermost, sync_rows
 from findwall.step.call_names import ALLOCATOR, COMPILE
 from findwall.step.library_set_up import shapes
-from findwall.step.step_facts import OWNERS, StepFacts, rows_matching
+from findwall.step.step_facts import StepFacts, rows_matching
 from findwall.units import ms
 
 # The op a person wrote, not the ones it calls.
@@ -59,19 +59,6 @@ def rows_named(facts: StepFacts, pattern: re.Pattern[str], *kinds: Kind) -> I64:
     outer = np.concatenate([[True], events.end[rows[1:]] > reach[:-1]]) if len(rows) else np.empty(0, bool)
     kept: I64 = rows[outer]
     return kept
-
-
-def in_window(facts: StepFacts, rows: I64) -> I64:
-    """Host rows that begin in the host's time of the counted steps."""
-    start = facts.timeline.events.start[rows]
-    return rows[(start >= facts.queue.opens) & (start < facts.queue.closes)]
-
-
-def blocking_rows(facts: StepFacts, cause: str) -> I64:
-    """Calls with which the host waits for the device, of one of the causes that own such calls."""
-    blocking = facts.host.blocking
-    rows: I64 = blocking.row[blocking.owner == OWNERS.index(cause)]
-    return rows
 
 
 def waits(facts: Facts, cause: str, rows: I64) -> list[Wait]:
@@ -134,26 +121,9 @@ def wait_evidence(found: list[Wait]) -> list[Evidence]:
     ]
 
 
-def sync_rows(facts: StepFacts) -> I64:
-    """Calls in the window with which the host waits for the device, copies to it left out."""
-    return in_window(facts, blocking_rows(facts, "host-sync"))
-
-
 def syncs(facts: Facts) -> list[Wait]:
     """The same, merged and named, the costliest first."""
     return waits(facts, "host-sync", sync_rows(facts))
-
-
-def outermost(facts: StepFacts, rows: I64) -> I64:
-    """For each call the op it lies in that no other op contains; the call itself where there is none."""
-    found: I64 = rows.copy()
-    at = rows.copy()
-    while (at >= 0).any():
-        above = np.maximum(at, 0)
-        is_op = (at >= 0) & (facts.timeline.events.kind[above] == Kind.OP)
-        found[is_op] = at[is_op]
-        at = np.where(at >= 0, facts.links.parent[above], -1)
-    return found
 
 
 def common_sync(facts: StepFacts) -> str | None:
@@ -162,12 +132,6 @@ def common_sync(facts: StepFacts) -> str | None:
         facts.timeline.events.name[outermost(facts, sync_rows(facts))], return_counts=True
     )
     return facts.timeline.names[int(names[np.argmax(counts)])] if len(names) else None
-
-
-def launch_idle(facts: Facts) -> float:
-    """Idle time that waits for launches, in ms a step, whatever they are for; without turn-around."""
-    scenario = facts.reading.likely
-    return ms(max(scenario.idle[LAUNCHING] - scenario.turnaround, 0.0) + scenario.idle[CHECKPOINTING])
 
 
 def idle_in_front(facts: Facts, cause: str, atoms: I64) -> float:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from findwall.agent.step_ends.codeloops import Loop, around, loops_of
 from findwall.agent.timing.thread_stacks import look, threads_take_turns
-from findwall.apply.job_lines import JobFiles
+from findwall.apply.job_files import JobFiles
 from findwall.apply.registry import COUNTS, REGISTRY, Put
 
 NS = 1_000_000_000

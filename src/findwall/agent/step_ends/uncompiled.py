@@ -13,7 +13,7 @@ from typing import Any
 
 from findwall.agent.importhook import when_imported
 from findwall.agent.step_ends import optimizerhooks
-from findwall.apply.job_lines import OWN
+from findwall.apply.job_files import OWN
 from findwall.apply.registry import REGISTRY, UNDONE, Layer, Put
 
 BY = "steps"

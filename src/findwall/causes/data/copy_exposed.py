@@ -35,7 +35,7 @@ from findwall.causes import (
     waits,
 )
 from findwall.facts.cause_kernels import Carrier, as_evidence
-from findwall.facts.waits import blocking_rows
+from findwall.step.blocking_calls import blocking_rows
 from findwall.units import NS_PER_S
 from findwall.work.work_facts import WorkFacts
 

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.facts.gains import launch_idle
 from findwall.facts.waiting_rounds import waiting_rounds
-from findwall.facts.waits import common_sync, launch_idle
+from findwall.facts.waits import common_sync
 from findwall.fixes import (
     Claim,
     Facts,

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from findwall.apply.applying import Effect
+from findwall.facts.gains import launch_idle
 from findwall.facts.likely_times import calls_a_step, host_ns
 from findwall.facts.rewritten_step import COMPILED_AWAY, compiled_at_best, compiled_kernels, model_rows
-from findwall.facts.waits import launch_idle
 from findwall.fixes import Claim, Facts, Fix, Made, Outcome, Use, free_launches, is_training
 from findwall.fixes.compiler.compile_patch import compile_named
 from findwall.fixes.compiler.compiling import compile_models

@@ -28,11 +28,10 @@ import numpy as np
 from findwall.facts.beside_the_model import behind_the_products
 from findwall.facts.cause_kernels import moves_on, ops_named
 from findwall.facts.facts import too_small_share
-from findwall.facts.gains import blind_ms
+from findwall.facts.gains import blind_ms, launch_idle
 from findwall.facts.likely_times import calls_a_step, host_ns, issuing_ns
 from findwall.facts.rewritten_step import COMPILED_AWAY, FUSES, compiled_at_best, compiled_kernels, model_rows
 from findwall.facts.step_traits import compiled_share, graph_share
-from findwall.facts.waits import launch_idle
 from findwall.fixes import (
     CannotTell,
     Claim,

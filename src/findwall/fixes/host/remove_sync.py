@@ -23,12 +23,13 @@ import numpy as np
 
 from findwall.facts.figures import SECOND_NAMED_SHARE
 from findwall.facts.waiting_rounds import waiting_rounds
-from findwall.facts.waits import Wait, outermost, sync_rows, syncs
+from findwall.facts.waits import Wait, syncs
 from findwall.fixes import Claim, Facts, Fix, Outcome, ideal, lines, no_use, surely
 from findwall.fixes.host.late_reads import read_late
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.intervals import union
 from findwall.replay.change import Change, Drop, without
+from findwall.step.blocking_calls import outermost, sync_rows
 from findwall.step.step_facts import StepFacts
 
 MOVES = ("host-sync", "launch-bound")

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from findwall.apply.job_lines import OWN, is_job
+from findwall.apply.job_files import OWN
+from findwall.apply.job_lines import is_job
 from findwall.apply.registry import APPLIED, REGISTRY, called_from, undo_all
 
 STREAMS = "the job works on several streams"

@@ -35,7 +35,6 @@ from findwall.facts.host_loops import (
     without_layers,
 )
 from findwall.facts.user_lines import loops_in_python, parse_frame, pure_python, sampled
-from findwall.facts.waits import in_window
 from findwall.fixes import (
     Claim,
     Facts,
@@ -44,7 +43,6 @@ from findwall.fixes import (
     Outcome,
     Use,
     cannot_tell,
-    free_launches,
     gain_ms,
     gone,
     ideal,
@@ -52,12 +50,10 @@ from findwall.fixes import (
     pieces,
     small_kernels,
     step_ms,
-    to_floor,
 )
 from findwall.model.catalogue import FAIR_PART, FEWEST_REPEATS, MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
 from findwall.model.events import Kind
-from findwall.model.intervals import I64
-from findwall.replay.change import Change
+from findwall.step.blocking_calls import in_window
 from findwall.units import ms
 from findwall.work.work_facts import WorkFacts
 
@@ -89,7 +85,8 @@ def _on_the_device(facts: Facts) -> Outcome | None:
     names, places = _named(facts, longest, mostly)
     return Use(
         Claim("vectorise-loop/one-call", figures, names, places),
-        _in_one_call(facts, merged, np.setdiff1d(atoms, merged)) + ideal(facts, *moves[1:]),
+        # A scan does in a few kernels what rounds that need each other do one by one.
+        gone(facts, atoms) + ideal(facts, *moves[1:]),
         moves,
         condition="rounds-independent",
     )
@@ -104,13 +101,6 @@ def _named(facts: WorkFacts, loop: Loop, mostly: bool) -> tuple[dict[str, str], 
     if seen is not None:
         return {**names, "function": seen.function}, [seen.place]
     return names, [line] if line is not None else []
-
-
-def _in_one_call(facts: WorkFacts, merged: I64, others: I64) -> Change:
-    """Of a loop over parts next to nothing need remain. What other loops launch stays, with nothing to launch
-    it and no kernel longer than its floor."""
-    small = np.intersect1d(others, facts.atoms.of("launch-bound"))
-    return gone(facts, merged) + to_floor(facts, small) + free_launches(facts, others)
 
 
 def _on_the_host(facts: Facts) -> Outcome:

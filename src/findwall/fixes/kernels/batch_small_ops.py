@@ -23,10 +23,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.facts.gains import launch_idle
 from findwall.facts.host_loops import Loop, loop_line, loops, multiplies
 from findwall.facts.likely_times import calls_a_step
 from findwall.facts.op_shapes import shapes_text
-from findwall.facts.waits import launch_idle
 from findwall.fixes import (
     Claim,
     Facts,

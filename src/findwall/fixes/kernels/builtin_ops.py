@@ -20,10 +20,9 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from findwall.facts.gains import blind_ms
+from findwall.facts.gains import blind_ms, launch_idle
 from findwall.facts.likely_times import compiles
 from findwall.facts.step_traits import calls_around
-from findwall.facts.waits import launch_idle
 from findwall.fixes import (
     Claim,
     Facts,

@@ -17,8 +17,8 @@ accumulation gives a larger batch without the memory, but also without the gain.
 from __future__ import annotations
 
 from findwall.facts.facts import busy_share
+from findwall.facts.gains import launch_idle
 from findwall.facts.host_loops import mostly_over_parts
-from findwall.facts.waits import launch_idle
 from findwall.fixes import (
     Claim,
     Facts,

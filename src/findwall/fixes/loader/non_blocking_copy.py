@@ -25,7 +25,7 @@ import numpy as np
 
 from findwall.apply.applying import Effect
 from findwall.facts.memory_copies import uploads
-from findwall.facts.waits import blocking_rows, in_window, shared_idle, waits
+from findwall.facts.waits import shared_idle, waits
 from findwall.fixes import Claim, Facts, Fix, Outcome, lines, no_use, step_ms, surely, unless
 from findwall.fixes.loader.loader_refusals import COPIES_ON_CORES, COPIES_UNTOLD
 from findwall.fixes.loader.pinned_copies import pinned_copies
@@ -33,6 +33,7 @@ from findwall.model.catalogue import WAITED_FOR_SHARE
 from findwall.model.intervals import I64
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change, NoWait
+from findwall.step.blocking_calls import blocking_rows, in_window
 from findwall.step.call_names import SYNCHRONIZE
 from findwall.step.links import PAGEABLE
 from findwall.step.step_facts import StepFacts, rows_matching
