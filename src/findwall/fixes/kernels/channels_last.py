@@ -10,7 +10,8 @@ the bias in a separate kernel. One change at the start keeps the whole network i
 
 When it does not help:
 Nothing is convolved, or the network is channels-last already. Ops that do not know the layout turn
-it back: then the copies only move elsewhere, and those ops are what to look at.
+it back, as Fourier transforms along the sides do: then the copies only move elsewhere, and those ops are what
+to look at.
 
 Risk:
 None for the results beyond rounding. Code that calls `.view` on activations or relies on
@@ -58,6 +59,7 @@ from findwall.patches.call_arguments import keyword_of
 from findwall.patches.editor import Editor
 from findwall.patches.model_names import named
 from findwall.replay.change import Change
+from findwall.work.fourier import transforms_images
 
 MOVES = ("layout-copies", "slow-kernels", "unfused-pointwise")
 # Classes of kernels that read images, beside the convolutions.
@@ -261,6 +263,7 @@ FIX = Fix(
     (
         unless("channels-last/no-convolutions", lambda facts: not convolves(facts)),
         unless("channels-last/already", channels_last),
+        unless("channels-last/transformed", transforms_images),
     ),
     tried=9,
     apply=apply,

@@ -52,6 +52,7 @@ from findwall.fixes import (
 from findwall.fixes.precision.autocast_patch import autocast_lines
 from findwall.fixes.precision.autocasting import autocast_models
 from findwall.fixes.precision.precision_refusals import not_narrowed
+from findwall.work.fourier import transforms_images
 
 MOVES = (
     "fast-path-off",
@@ -92,7 +93,7 @@ def _for_matmuls(facts: Facts, wide: float) -> Outcome:
         "trains": is_training(facts),
         "on_cores": on_cores(facts),
         "fewer_bytes": facts.spent_ms("unfused-pointwise") > wide,
-        "turns_images_back": turns_images_back(facts),
+        "turns_images_back": turns_images_back(facts) and not transforms_images(facts),
     }
     return Use(
         Claim("bf16-autocast/matmuls", figures),

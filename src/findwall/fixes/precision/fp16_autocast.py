@@ -34,13 +34,14 @@ from findwall.facts.rewritten_step import (
 )
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, is_training, unless
 from findwall.fixes.precision.precision_refusals import not_narrowed
+from findwall.work.fourier import transforms_images
 
 
 def use(facts: Facts) -> Outcome:
     figures = {
         "wide_ms": wide_matmuls(facts),
         "trains": is_training(facts),
-        "turns_images_back": turns_images_back(facts),
+        "turns_images_back": turns_images_back(facts) and not transforms_images(facts),
     }
     return Use(
         Claim("fp16-autocast/matmuls", figures),

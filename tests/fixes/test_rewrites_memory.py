@@ -1,0 +1,108 @@
+"""Rewrites that move less: what they are told by, what they promise, and that their code does the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from findwall.causes.verdict import decide
+from findwall.facts.facts import Facts
+from findwall.fixes import CannotTell, NoUse, Use, all_fixes
+from findwall.fixes.kernels import smooth_fft
+from findwall.fixes.predict import predict
+from findwall.fixes.prescribe import prescribe, step_at_best
+from findwall.work.op_families.fft import Transform, is_smooth, smooth
+from fixes import memory_rewrites as jobs
+from sketch import Drawn, facts_of, sketch
+
+FIXES = all_fixes()
+
+
+@pytest.fixture(scope="module")
+def torch() -> Any:
+    return pytest.importorskip("torch")
+
+
+def used(name: str, facts: Facts) -> Use:
+    outcome = FIXES[name].advise(facts)
+    assert isinstance(outcome, Use), outcome
+    return outcome
+
+
+def same_with_gradients(torch: Any, first: Any, second: Any, *given: Any, tolerance: float = 1e-4) -> None:
+    """Both give the same values and the same gradients of what they are given."""
+    leaves = [one for one in given if one.requires_grad]
+    one, other = first(torch, *given), second(torch, *given)
+    torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+    seed = torch.randn_like(one)
+    for mine, theirs in zip(
+        torch.autograd.grad(one, leaves, seed), torch.autograd.grad(other, leaves, seed), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs, rtol=tolerance, atol=tolerance)
+
+
+# -- smooth-fft ----------------------------------------------------------------------------------------
+
+
+def test_lengths_of_small_primes() -> None:
+    assert [is_smooth(one) for one in (1, 2, 512, 525, 540, 11, 521, 1022)] == [True] * 5 + [False] * 3
+    assert [smooth(one) for one in (512, 525, 521, 11, 1021)] == [512, 525, 540, 12, 1024]
+    for length in range(1, 3000):
+        assert is_smooth(smooth(length)) and length <= smooth(length) < 2 * length + 2
+
+
+def test_a_transform_goes_through_memory_once_for_each_side_that_does_not_fit_on_the_chip() -> None:
+    image = Transform((521, 521), 384 * 521 * 521, 8, double=False, real=False)
+    assert image.passes == 2
+    assert image.bytes_beyond(cache=5e7) == 2 * image.work.nbytes
+    assert image.bytes_beyond(cache=1e12) == image.work.nbytes == 2 * 8 * image.numbers
+    assert Transform((64, 64), 64 * 64, 8, double=False, real=False).passes == 1
+    assert Transform((1 << 20,), 1 << 20, 8, double=False, real=True).passes == 2
+    assert image.padded().numbers == 384 * 540 * 540
+
+
+def test_a_slow_transform_is_a_wall_and_padding_it_is_advised() -> None:
+    facts = jobs.transforming(521)
+    assert decide(facts).cause == "slow-kernels"
+    found = used("smooth-fft", facts)
+    assert found.parameters == {"521": 540}
+    predicted = predict(facts, {"smooth-fft": found})
+    assert predicted is not None
+    best = step_at_best(FIXES["smooth-fft"], found, facts)
+    assert best <= predicted.mid < 0.51 * facts.step
+    assert prescribe(facts, "slow-kernels")[0][0].fixes == ["smooth-fft"]
+
+
+def test_a_transform_at_the_speed_of_memory_is_left_alone() -> None:
+    fast = Drawn(
+        "void vector_fft<528u>",
+        "aten::_fft_c2c",
+        ([64, 1024, 528], [], [], []),
+        ("c10::complex<double>", "ScalarList", "Scalar", "Scalar"),
+        concrete=("", "[2]", "0", "True"),
+    )
+    facts = facts_of(sketch("o    " * 3, " u   " * 3, "|    " * 3, kernels={"u": fast}, us=270))
+    outcome = FIXES["smooth-fft"].advise(facts)
+    assert isinstance(outcome, NoUse) and outcome.claim.id == "smooth-fft/near"
+
+
+def test_without_the_transformed_dimensions_nobody_can_tell() -> None:
+    blind = Drawn("void regular_bluestein_fft<1296u>", "aten::_fft_c2c").given([8, 521])
+    facts = facts_of(sketch("o    " * 3, " uuuu" * 3, "|    " * 3, kernels={"u": blind}))
+    outcome = FIXES["smooth-fft"].advise(facts)
+    assert isinstance(outcome, CannotTell) and outcome.claim.id == "smooth-fft/no-shapes"
+
+
+def test_images_that_are_transformed_stay_channels_first() -> None:
+    outcome = FIXES["channels-last"].advise(jobs.transforming(521, channels_last_conv=True))
+    assert isinstance(outcome, NoUse) and outcome.claim.id == "channels-last/transformed"
+
+
+@pytest.mark.parametrize("size", [(1, 50, 3), (2, 500, 22), (3, 97, 97)])
+def test_a_padded_transform_convolves_the_same(torch: Any, size: tuple[int, int, int]) -> None:
+    torch.manual_seed(0)
+    batch, length, taps = size
+    x = torch.randn(batch, length, requires_grad=True)
+    w = torch.randn(taps, requires_grad=True)
+    same_with_gradients(torch, smooth_fft.plain, smooth_fft.cheaper, x, w)
