@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from findwall.facts.facts import Facts
+from findwall.model.events import Kind
 from sketch import KERNELS, Drawn, facts_of, sketch
 
 
@@ -20,3 +21,47 @@ def transforming(length: int, channels_last_conv: bool = False) -> Facts:
     )
     drawn = {"u": transform, "k": convolution if channels_last_conv else KERNELS["k"]}
     return facts_of(sketch("oosssssss " * 3, " uuuuuukkb" * 3, "|         " * 3, kernels=drawn))
+
+
+def looking_up(
+    lookups: int = 100_000,
+    optimizer: str = "Adam",
+    lists: bool = True,
+    product: tuple[int, int] = (512, 512),
+    by_frequency: str = "False",
+) -> Facts:
+    """A step looks up rows of a table of 8,000,000, zeroes a gradient of them all, and updates them all."""
+    rows, width = 8_000_000, 64
+    table, layer = [rows, width], list(product)
+    backward = Drawn(
+        "void at::native::compute_grad_weight<float, long>",
+        "aten::embedding_dense_backward",
+        ([lookups, width], [lookups], [], [], []),
+        ("float", "long int", "Scalar", "Scalar", "Scalar"),
+        concrete=("", "", str(rows), "-1", by_frequency),
+    )
+    zeroes = Drawn("void at::native::vectorized_elementwise_kernel<4, FillFunctor<float>>", "aten::fill_")
+    update = Drawn(
+        "void at::native::multi_tensor_apply_kernel<TensorListMetadata<2>>",
+        "aten::_foreach_addcmul_",
+        ([table, layer], [table, layer], [table, layer], []) if lists else ([], [], [], []),
+        ("TensorList", "TensorList", "TensorList", "Scalar"),
+    )
+    drawn = {
+        "t": KERNELS["t"].given([4096, product[0]], layer),
+        "u": backward,
+        "v": zeroes.given(table),
+        "w": update,
+    }
+    return facts_of(
+        sketch(
+            steps="|           " * 3,
+            cpu=" AAAzz      " * 3 + "\n" + "ooo oosssss " * 3,
+            gpu=" tvuwwwwwWWb" * 3,
+            kernels=drawn,
+            host={
+                "A": (Kind.OP, "autograd::engine::evaluate_function: EmbeddingBackward0"),
+                "z": (Kind.ANNOTATION, f"Optimizer.step#{optimizer}.step"),
+            },
+        )
+    )

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from findwall.causes import Told, all_causes
 from findwall.causes.verdict import decide
 from findwall.facts.facts import Facts
 from findwall.fixes import CannotTell, NoUse, Use, all_fixes
-from findwall.fixes.kernels import smooth_fft
+from findwall.fixes.kernels import smooth_fft, sparse_embedding
 from findwall.fixes.predict import predict
 from findwall.fixes.prescribe import prescribe, step_at_best
 from findwall.work.op_families.fft import Transform, is_smooth, smooth
@@ -106,3 +107,48 @@ def test_a_padded_transform_convolves_the_same(torch: Any, size: tuple[int, int,
     x = torch.randn(batch, length, requires_grad=True)
     w = torch.randn(taps, requires_grad=True)
     same_with_gradients(torch, smooth_fft.plain, smooth_fft.cheaper, x, w)
+
+
+# -- sparse-embedding ----------------------------------------------------------------------------------
+
+
+def test_a_table_walked_over_for_a_few_rows() -> None:
+    facts = jobs.looking_up()
+    found = used("sparse-embedding", facts)
+    assert found.claim.figures["looked_up"] == 100_000 and found.claim.figures["rows"] == 8_000_000
+    assert found.claim.figures["spent_ms"] == pytest.approx(8.0, rel=0.01)  # zeroes and update, no sort
+    assert found.moves == ("unfused-optimizer",)
+    predicted = predict(facts, {"sparse-embedding": found})
+    assert predicted is not None
+    assert step_at_best(FIXES["sparse-embedding"], found, facts) <= predicted.mid < 0.6 * facts.step
+    assert prescribe(facts, "unfused-optimizer")[0][0].fixes == ["sparse-embedding"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "answer", "why"),
+    [
+        (lambda: jobs.looking_up(lookups=3_000_000), NoUse, "none"),
+        (lambda: jobs.looking_up(by_frequency="True"), NoUse, "scaled"),
+        (lambda: jobs.looking_up(product=(64, 8_000_000)), CannotTell, "elsewhere"),  # a head that shares it
+        (lambda: jobs.looking_up(lists=False), CannotTell, "untold"),
+    ],
+)
+def test_no_sparse_gradient_where_it_cannot_be_one(facts: Any, answer: type, why: str) -> None:
+    outcome = FIXES["sparse-embedding"].advise(facts())
+    assert isinstance(outcome, answer), outcome
+    assert outcome.claim.id == f"sparse-embedding/{why}"
+
+
+def test_the_verdict_names_the_rows() -> None:
+    told = all_causes()["unfused-optimizer"].says(jobs.looking_up())
+    assert isinstance(told, Told) and told.action.id == "advise/sparse-embedding"
+
+
+@pytest.mark.parametrize("size", [(20, 4, 3), (1000, 16, 50), (7, 1, 30)])
+def test_a_sparse_gradient_takes_the_same_step(torch: Any, size: tuple[int, int, int]) -> None:
+    torch.manual_seed(0)
+    rows, width, count = size
+    table, ids = torch.randn(rows, width), torch.randint(0, rows, (count,))
+    weight = torch.randn(count, width)
+    before, after = sparse_embedding.plain, sparse_embedding.cheaper
+    torch.testing.assert_close(before(torch, table, ids, weight), after(torch, table, ids, weight))
