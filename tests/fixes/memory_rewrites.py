@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from findwall.facts.facts import Facts
 from findwall.model.events import Kind
 from sketch import KERNELS, Drawn, facts_of, sketch
@@ -63,5 +65,29 @@ def looking_up(
                 "A": (Kind.OP, "autograd::engine::evaluate_function: EmbeddingBackward0"),
                 "z": (Kind.ANNOTATION, f"Optimizer.step#{optimizer}.step"),
             },
+        )
+    )
+
+
+def joining(*lengths: int, added: int = 1) -> Facts:
+    """Every step joins keys of a token to those that it has so far, as many as it is told."""
+    cat = Drawn(
+        "void at::native::CatArrayBatchedCopy<OpaqueType<2u>, unsigned int, 4, 64, 64>",
+        "aten::cat",
+        types=("TensorList", "Scalar"),
+        concrete=("", "-2"),
+    )
+    drawn = {
+        letter: replace(cat, dims=([[1024, 16, length, 64], [1024, 16, added, 64]], []))
+        for letter, length in zip("uvwxyz", lengths, strict=False)
+    }
+    letters = list(drawn)
+    host = "ooosssssss "
+    return facts_of(
+        sketch(
+            steps="|          " * len(letters),
+            cpu=host * len(letters),
+            gpu="".join(f" m{one * 3}{one.upper() * 3}  b" for one in letters),
+            kernels=drawn,
         )
     )

@@ -105,6 +105,7 @@ def talking(name: str) -> Callable[[], Facts]:
 
 
 HELPS: dict[str, Case] = {
+    "buffer-once": (lambda: memory_rewrites.joining(2100, 2101, 2102), "buffer[:, :, n:n+1] = new"),
     "sparse-embedding": (memory_rewrites.looking_up, "of 8,000,000 rows a step looks up at most 100,000"),
     "smooth-fft": (lambda: memory_rewrites.transforming(521), "from 521 to 540"),
     "accumulate-gradients": (talking("plain_adamw"), "no_sync"),
@@ -171,6 +172,7 @@ HELPS: dict[str, Case] = {
     "vectorise-loop": (lambda: stood_on(("boxes.py:47", ""), ("boxes.py:48", "")), "boxes.py:47 (overlap)"),
 }
 CANNOT_HELP: dict[str, Case] = {
+    "buffer-once": (lambda: memory_rewrites.joining(2100, 2100, 2100), "grows from step to step"),
     "sparse-embedding": (lambda: memory_rewrites.looking_up(lookups=4_000_000), "far more rows"),
     "smooth-fft": (lambda: memory_rewrites.transforming(540), "made of 2, 3, 5 and 7 alone"),
     "accumulate-gradients": (talking("decode_graph"), "does not train"),

@@ -6,15 +6,17 @@ from typing import Any
 
 import pytest
 
-from findwall.causes import Told, all_causes
+from findwall.causes import Told, all_causes, verdict
 from findwall.causes.verdict import decide
 from findwall.facts.facts import Facts
 from findwall.fixes import CannotTell, NoUse, Use, all_fixes
-from findwall.fixes.kernels import smooth_fft, sparse_embedding
+from findwall.fixes.kernels import buffer_once, smooth_fft, sparse_embedding
 from findwall.fixes.predict import predict
 from findwall.fixes.prescribe import prescribe, step_at_best
+from findwall.units import ms
 from findwall.work.op_families.fft import Transform, is_smooth, smooth
 from fixes import memory_rewrites as jobs
+from lengths import lengths_job
 from sketch import Drawn, facts_of, sketch
 
 FIXES = all_fixes()
@@ -152,3 +154,69 @@ def test_a_sparse_gradient_takes_the_same_step(torch: Any, size: tuple[int, int,
     weight = torch.randn(count, width)
     before, after = sparse_embedding.plain, sparse_embedding.cheaper
     torch.testing.assert_close(before(torch, table, ids, weight), after(torch, table, ids, weight))
+
+
+# -- buffer-once ---------------------------------------------------------------------------------------
+
+
+def test_a_cache_that_is_copied_for_every_token() -> None:
+    facts = jobs.joining(2100, 2101, 2102)
+    found = used("buffer-once", facts)
+    figures = found.claim.figures
+    assert (figures["dim"], figures["added"], figures["calls"]) == (2, 1, 2)
+    assert figures["spent_ms"] == pytest.approx(6.0, rel=0.01)
+    assert found.moves == ("layout-copies",)
+    predicted = predict(facts, {"buffer-once": found})
+    assert predicted is not None
+    assert step_at_best(FIXES["buffer-once"], found, facts) <= predicted.mid < 0.6 * facts.step
+    assert decide(facts).cause == "layout-copies"
+    told = all_causes()["layout-copies"].says(facts)
+    assert isinstance(told, Told) and told.action.id == "advise/buffer-once" and told.saves is None
+    assert prescribe(facts, "layout-copies")[0][0].fixes == ["buffer-once"]
+    others = FIXES["fewer-copies"].advise(facts)  # no other copy is left for it
+    assert isinstance(others, NoUse) and others.claim.id == "fewer-copies/appended"
+
+
+@pytest.mark.parametrize(
+    ("lengths", "added"),
+    [
+        ((2100, 2100, 2100), 1),  # as long in every step
+        ((2100, 2102, 2104), 1),  # not by what is added
+        ((2102, 2101, 2100), 1),
+        ((100, 300, 500), 200),  # as much is added as is there: the first one is the shorter
+    ],
+)
+def test_what_does_not_grow_by_what_is_joined(lengths: tuple[int, ...], added: int) -> None:
+    outcome = FIXES["buffer-once"].advise(jobs.joining(*lengths, added=added))
+    assert isinstance(outcome, NoUse) and outcome.claim.id == "buffer-once/none"
+
+
+def test_one_step_does_not_show_what_grows() -> None:
+    outcome = FIXES["buffer-once"].advise(jobs.joining(2100))
+    assert isinstance(outcome, CannotTell) and outcome.claim.id == "buffer-once/one-step"
+
+
+def test_training_writes_nothing_in_place() -> None:
+    facts = jobs.joining(2100, 2101, 2102)
+    facts.links.backward[0] = True
+    outcome = FIXES["buffer-once"].advise(facts)
+    assert isinstance(outcome, NoUse) and outcome.claim.id == "buffer-once/trains"
+
+
+def test_copies_of_what_grows_are_the_wall_behind_what_is_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set-up is over once every length was seen, and the copies stay."""
+    facts = facts_of(lengths_job([100, 101, 102, 103, 104], 40))
+    assert decide(facts).why_not == "growing"
+    monkeypatch.setattr(verdict, "appended_ms", lambda facts: ms(facts.reading.likely.busy))
+    assert decide(facts).why_not == "growing"  # what is set up is all that this step waits for
+    monkeypatch.setattr(verdict, "_next", lambda facts, best: "layout-copies")
+    assert decide(facts).cause == "layout-copies"
+
+
+@pytest.mark.parametrize("size", [(2, 3, 5, 4), (1, 8, 1, 2), (3, 2, 7, 1)])
+@pytest.mark.parametrize("dim", [0, 2])
+def test_a_buffer_holds_the_same(torch: Any, size: tuple[int, int, int, int], dim: int) -> None:
+    torch.manual_seed(0)
+    parts = [torch.randn(size, dtype=torch.float64) for _ in range(6)]
+    before, after = buffer_once.plain(torch, parts, dim), buffer_once.cheaper(torch, parts, dim)
+    assert torch.equal(before, after)

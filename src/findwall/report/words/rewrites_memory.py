@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from findwall.model.claims import Claim
 from findwall.report.words import Words, fill, spoken
-from findwall.report.words.amounts import at, listed
+from findwall.report.words.amounts import MORE_THAN_ONCE, at, figure, listed
 
 
 def _smooth(claim: Claim) -> str:
@@ -34,7 +34,38 @@ def _rows(claim: Claim) -> str:
     )
 
 
+def _written(claim: Claim) -> str:
+    before = ":, " * int(figure(claim, "dim"))
+    again = ""
+    if claim.figures["sets_up"]:
+        again = " Read all of it under a mask, and no op is set up for a new length."
+    return fill(
+        "Write into a buffer made once (`buffer[{before}n:n+{added}] = new`){where} instead of `torch.cat`: "
+        "{count} of the last step's result {take} {spent_ms:per_step}, and more as it grows.{again}",
+        claim,
+        before=before,
+        where=at(claim),
+        count=_copies(figure(claim, "calls")),
+        take="takes" if figure(claim, "calls") < MORE_THAN_ONCE else "take",
+        again=again,
+    )
+
+
+def _copies(calls: float) -> str:
+    return "the copy" if calls < MORE_THAN_ONCE else f"{calls:,.0f} copies"
+
+
 WORDS: dict[str, Words] = {
+    "buffer-once/none": "no tensor here grows from step to step by being copied",
+    "buffer-once/one-step": "whether what is joined grows from step to step takes two steps to see",
+    "buffer-once/trains": "the backward pass needs earlier results as they were, so none is written in place",
+    "buffer-once/little": "copies of what the last step left take only {spent_ms:per_step}",
+    "fewer-copies/appended": "all that is copied is a result that grows from step to step: buffer-once",
+    "buffer-once/write": _written,
+    "advise/buffer-once": "write new values into a buffer made once, instead of torch.cat",
+    "gain/after-set-up": (
+        "that saves up to {saves_ms:ms} once no new length is set up ({waits_ms:per_step} today)"
+    ),
     "sparse-embedding/none": "no table in this step has far more rows than are looked up",
     "sparse-embedding/scaled": "`scale_grad_by_freq` has no sparse gradient",
     "sparse-embedding/elsewhere": (
