@@ -36,7 +36,7 @@ from findwall.apply.registry import APPLIED, REGISTRY
 from findwall.facts.best_changes import at_least_bytes, bare_convolutions
 from findwall.facts.likely_times import compiles, in_layout, narrows, turned
 from findwall.facts.memory_copies import turned_by_library
-from findwall.facts.op_shapes import channels_last, convolves, on_images, under_convolution
+from findwall.facts.op_shapes import channels_last, convolves, on_images, transforms_images, under_convolution
 from findwall.fixes import (
     Claim,
     Facts,
@@ -59,7 +59,6 @@ from findwall.patches.call_arguments import keyword_of
 from findwall.patches.editor import Editor
 from findwall.patches.model_names import named
 from findwall.replay.change import Change
-from findwall.work.fourier import transforms_images
 
 MOVES = ("layout-copies", "slow-kernels", "unfused-pointwise")
 # Classes of kernels that read images, beside the convolutions.

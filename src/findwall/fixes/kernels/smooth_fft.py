@@ -51,9 +51,10 @@ from findwall.model.causes import cause_index
 from findwall.model.intervals import F64, I64
 from findwall.replay.change import Change
 from findwall.replay.curves import curves
+from findwall.step.step_facts import StepFacts
 from findwall.units import NS_PER_S, ms
-from findwall.work.fourier import asked_of, fourier_atoms
-from findwall.work.op_families.fft import Transform, is_smooth, smooth
+from findwall.work.op_arguments import Arguments
+from findwall.work.op_families.fft import OPS, Transform, is_smooth, smooth, transform
 from findwall.work.work_facts import WorkFacts
 
 LENGTHS_NAMED = 3
@@ -68,7 +69,7 @@ class _Calls(msgspec.Struct, frozen=True):
 
 
 def use(facts: Facts) -> Outcome:
-    atoms = fourier_atoms(facts)
+    atoms = _atoms(facts)
     if len(atoms) == 0:
         return no_use("smooth-fft/none")
     found = _calls(facts, atoms)
@@ -117,6 +118,25 @@ def _best(facts: WorkFacts, slow: list[_Calls], lengths: set[int]) -> Change:
     return change + to_floor(facts, beside[np.array([has[row] for row in rows.tolist()], bool)])
 
 
+def _atoms(facts: WorkFacts) -> I64:
+    """Of the transforms' own kernels."""
+    mine = np.array([_short(name) in OPS for name in facts.timeline.names] or [False], bool)
+    op = facts.kernels.op[facts.atoms.index]
+    return np.flatnonzero((op >= 0) & mine[facts.timeline.events.name[np.maximum(op, 0)]])
+
+
+def _asked(facts: StepFacts, op: int) -> Transform | None:
+    """What was asked of an op; None where that was not recorded."""
+    try:
+        return transform(_short(facts.timeline.name_of(op)), Arguments(facts.timeline.inputs_of(op)))
+    except (IndexError, ValueError):
+        return None
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("aten::")
+
+
 def _calls(facts: Facts, atoms: I64) -> list[_Calls] | None:
     """What is transformed, by op and shape; None where nobody recorded it."""
     op = facts.kernels.op[facts.atoms.index[atoms]]
@@ -126,7 +146,7 @@ def _calls(facts: Facts, atoms: I64) -> list[_Calls] | None:
     for group in np.unique(key).tolist():
         mine = atoms[key == group]
         longest = facts.op_row(int(mine[np.argmax(facts.own[mine])]))
-        asked = asked_of(facts, longest)
+        asked = _asked(facts, longest)
         if asked is None:
             return None
         found.append(_Calls(longest, asked, mine))

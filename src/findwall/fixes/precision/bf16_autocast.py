@@ -27,6 +27,7 @@ from typing import Any
 
 from findwall.apply.applying import Effect
 from findwall.facts.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times, on_wide_data
+from findwall.facts.op_shapes import transforms_images
 from findwall.facts.rewritten_step import (
     autocast_at_best,
     autocast_likely,
@@ -52,7 +53,6 @@ from findwall.fixes import (
 from findwall.fixes.precision.autocast_patch import autocast_lines
 from findwall.fixes.precision.autocasting import autocast_models
 from findwall.fixes.precision.precision_refusals import not_narrowed
-from findwall.work.fourier import transforms_images
 
 MOVES = (
     "fast-path-off",

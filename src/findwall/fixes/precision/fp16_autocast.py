@@ -25,6 +25,7 @@ after `scaler.unscale_(optimizer)`.
 
 from __future__ import annotations
 
+from findwall.facts.op_shapes import transforms_images
 from findwall.facts.rewritten_step import (
     autocast_at_best,
     autocast_likely,
@@ -34,7 +35,6 @@ from findwall.facts.rewritten_step import (
 )
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, is_training, unless
 from findwall.fixes.precision.precision_refusals import not_narrowed
-from findwall.work.fourier import transforms_images
 
 
 def use(facts: Facts) -> Outcome:
