@@ -69,6 +69,7 @@ class Drawn(msgspec.Struct, frozen=True):
     sequence: int = -1
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
     within: str | None = None  # a range around the launch, inside the op
+    concrete: tuple[str, ...] = ()  # values of the arguments
 
     def given(self, *dims: list[int], dtype: str = "float") -> Drawn:
         """The same with tensors of these dims."""
@@ -257,7 +258,8 @@ def _draw_host(
     correlation = len(sheet.rows) + 1 if row is not None else -1
     if row is not None:
         row[4][0] = correlation
-    inputs = sheet.keep(sheet.inputs, {"dims": drawn.dims, "types": drawn.types} if drawn.dims else {})
+    given = {"dims": drawn.dims, "types": drawn.types, "concrete": drawn.concrete}
+    inputs = sheet.keep(sheet.inputs, given if drawn.dims else {})
     op = {"o": drawn.op, "c": "aten::copy_", "s": "aten::item"}[letter]
     sheet.add(Kind.OP, op, start, end, inputs=inputs, sequence=drawn.sequence)
     if drawn.within:

@@ -25,7 +25,7 @@ from findwall.model.measured_run import HostLine, StepTimes
 from findwall.readers import read_trace
 from findwall.replay.curves import curves
 from findwall.units import ms
-from fixes import drawn, op_calls
+from fixes import drawn, memory_rewrites, op_calls
 from fixes.recorded import TRUTH, as_collectives, job, on_another_gpu, with_cause
 from fixes.test_unused_gradients import with_a_teacher
 from fixes.test_waiting_rounds import rounds
@@ -105,6 +105,9 @@ def talking(name: str) -> Callable[[], Facts]:
 
 
 HELPS: dict[str, Case] = {
+    "buffer-once": (lambda: memory_rewrites.joining(2100, 2101, 2102), "buffer[:, :, n:n+1] = new"),
+    "sparse-embedding": (memory_rewrites.looking_up, "of 8,000,000 rows a step looks up at most 100,000"),
+    "smooth-fft": (lambda: memory_rewrites.transforming(521), "from 521 to 540"),
     "accumulate-gradients": (talking("plain_adamw"), "no_sync"),
     "autotune-kernels": (at("plain_adamw"), "max-autotune"),
     "averages-in-lists": (drawn.averaging, "tensor after tensor it takes 40 kernels per step, and"),
@@ -169,6 +172,9 @@ HELPS: dict[str, Case] = {
     "vectorise-loop": (lambda: stood_on(("boxes.py:47", ""), ("boxes.py:48", "")), "boxes.py:47 (overlap)"),
 }
 CANNOT_HELP: dict[str, Case] = {
+    "buffer-once": (lambda: memory_rewrites.joining(2100, 2100, 2100), "grows from step to step"),
+    "sparse-embedding": (lambda: memory_rewrites.looking_up(lookups=4_000_000), "far more rows"),
+    "smooth-fft": (lambda: memory_rewrites.transforming(540), "made of 2, 3, 5 and 7 alone"),
     "accumulate-gradients": (talking("decode_graph"), "does not train"),
     "autotune-kernels": (at("upcast_tower"), "near the ceiling"),
     "averages-in-lists": (lambda: drawn.averaging(place="before"), "no average of the weights"),

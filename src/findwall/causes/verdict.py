@@ -8,6 +8,7 @@ import msgspec
 
 from findwall.facts.facts import Facts
 from findwall.facts.host_cores import is_unseen
+from findwall.facts.memory_copies import appended_ms
 from findwall.facts.waits import RECOMPILATION, grows
 from findwall.model.catalogue import (
     FAIR_PART,
@@ -24,6 +25,7 @@ from findwall.model.catalogue import (
 from findwall.model.causes import UNKNOWN, ByCause
 from findwall.replay.step_reading import Scenario
 from findwall.step.timed_steps import in_line_share, others_share
+from findwall.units import ms
 from findwall.work.work_facts import WorkFacts
 
 # Of the time without a core: a job of one thread has less, and loses nothing.
@@ -32,6 +34,7 @@ NOTICED_IN_LINE_SHARE = WORTH_IT
 MAY_HIDE_SHARE = MAJORITY_SHARE
 
 TOLD_BY_NAME = ("fast-path-off", "throttled")  # causes of device work that need no shapes
+COPIES = "layout-copies"
 NO_ROOF = "no-roof"  # nothing worth it, and no kernels at a roof either: the device's own turn-around, say
 
 
@@ -63,6 +66,8 @@ def decide(facts: Facts) -> Verdict:
     # A job that sets itself up is also uneven: both are over once it has.
     sets_up = facts.recoverable()[RECOMPILATION] >= WORTH_IT * facts.step
     if best in (RECOMPILATION, "unstable-steps") and sets_up and grows(facts):
+        if _copies_what_grows(facts):
+            return Verdict(COPIES, _next(facts, COPIES))
         return Verdict(None, following, why_not="growing")
     if len(found) > 1:
         return Verdict(None, between=(best, *sorted(found - {best})), why_not="dilation")
@@ -78,6 +83,13 @@ def decide(facts: Facts) -> Verdict:
     if best in ROOFS and not facts.ceilings.known:
         return Verdict(None, between=(best, "slow-kernels"), why_not="ceilings")
     return Verdict(best, following)
+
+
+def _copies_what_grows(facts: Facts) -> bool:
+    """Whether the device is mostly busy with copying what grows, which no set-up's end makes less: that is in
+    later steps as well, and is their wall by all that this one shows."""
+    most = ms(MAJORITY_SHARE * facts.reading.likely.busy)
+    return appended_ms(facts) > most and _next(facts, RECOMPILATION) == COPIES
 
 
 def _why_nobody_can_tell(facts: Facts, found: set[str]) -> str:

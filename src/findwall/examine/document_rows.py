@@ -264,7 +264,8 @@ def _matmul(facts: Facts) -> Question:
     if busy <= 0:
         return Question("matmul", "unknown", None, claim=Claim("matmul/no-work"))
     value = float(facts.own[of_class(facts, *MATRIX_CLASSES)].sum()) / busy
-    most = value + float(facts.own[of_class(facts, NO_CLASS)].sum()) / busy
+    nameless_work = of_class(facts, NO_CLASS) & ~facts.kernels.modelled[facts.atoms.index]
+    most = value + float(facts.own[nameless_work].sum()) / busy
     if value < MAJORITY_SHARE <= most:
         nameless = Claim("matmul/unknown", {"unknown_share": most - value})
         return Question("matmul", "unknown", None, claim=nameless)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -11,14 +14,18 @@ from findwall.facts.facts import Facts, matching, rows_of
 from findwall.machine.hardware import lookup
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Kind
-from findwall.model.intervals import I64
+from findwall.model.intervals import F64, I64
 from findwall.replay.change import Change, HostPaced, Scale, without
 from findwall.step.links import DOWNLOAD, PAGEABLE, TELLS_MEMORY, UPLOAD
+from findwall.step.step_facts import found_once
 from findwall.units import NS_PER_S, ms
-from findwall.work.work_facts import WorkFacts
+from findwall.work.op_arguments import Arguments
+from findwall.work.work_facts import WorkFacts, ops_named
 
 # Copied to the host in a step: more than a logged value, as a checkpoint is. Chosen by hand, not calibrated.
 BULK_BYTES = 1e6
+BOTH = 2  # what is there, and what is put behind it
+_CAT = re.compile(r"^aten::_?cat$")
 
 
 class Copies(msgspec.Struct, frozen=True):
@@ -127,3 +134,81 @@ def turned_by_library(facts: Facts) -> I64:
     """Atoms of copies that a convolution library makes: no line of the job does, only its images' layout."""
     atoms = facts.atoms_of("layout-copies")
     return atoms[matching(facts, rows_of(facts, atoms), _CONVERSIONS)]
+
+
+# -- results that grow by being copied -----------------------------------------------------------------
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """Concatenations that put something behind what the same one gave a step before."""
+
+    atoms: I64
+    old: F64  # share of each that was there before
+    op: int  # the longest of them; -1: there are none
+    dim: int = 0
+    added: int = 0  # along that dim
+
+
+class _Kind(NamedTuple):
+    """Concatenations that differ in nothing but how long they are."""
+
+    rest: tuple[int, ...]  # the other dims
+    dim: int
+    added: int
+
+
+class _Call(NamedTuple):
+    step: int
+    length: int  # of the first part
+    atom: int
+
+
+@found_once
+def appended(facts: Facts) -> Appended:
+    """Those whose first part has in every step the shape of the result of the step before."""
+    atoms = np.flatnonzero(ops_named(facts.timeline, facts.kernels.op[facts.atoms.index], _CAT))
+    step = facts.queue.step[facts.queue.positions(rows_of(facts, atoms))]
+    found: dict[_Kind, list[_Call]] = defaultdict(list)
+    for atom, at in zip(atoms.tolist(), step.tolist(), strict=True):
+        cat = _joined(facts, facts.op_row(atom))
+        if cat is not None:
+            kind, length = cat
+            found[kind].append(_Call(at, length, atom))
+    growing = {kind: mine for kind, mine in found.items() if _grows(mine, kind.added, facts.steps.count)}
+    mine = np.array([one.atom for calls in growing.values() for one in calls], np.int64)
+    if len(mine) == 0:
+        return Appended(mine, np.zeros(0), -1)
+    old = [one.length / (one.length + kind.added) for kind, calls in growing.items() for one in calls]
+    longest = max(growing, key=lambda kind: sum(facts.own[one.atom] for one in growing[kind]))
+    op = facts.op_row(growing[longest][0].atom)
+    return Appended(mine, np.array(old), op, longest.dim, longest.added)
+
+
+def appended_ms(facts: Facts) -> float:
+    """What copying takes of what was there before, a step."""
+    found = appended(facts)
+    return ms(float((facts.own[found.atoms] * found.old).sum()))
+
+
+def _joined(facts: WorkFacts, op: int) -> tuple[_Kind, int] | None:
+    """What is joined behind what, and how long that is; None where it was not recorded, or where not two
+    tensors are joined of which the first is the longer one."""
+    arguments = Arguments(facts.timeline.inputs_of(op))
+    parts, number = arguments.tensor_list(0), arguments.number(1)
+    if len(parts) != BOTH or number is None or not parts[0].dims:
+        return None
+    first, second = parts[0].dims, parts[1].dims
+    dim = int(number) % len(first)
+    rest = first[:dim] + first[dim + 1 :]
+    if len(second) != len(first) or rest != second[:dim] + second[dim + 1 :]:
+        return None
+    return (_Kind(rest, dim, second[dim]), first[dim]) if first[dim] > second[dim] > 0 else None
+
+
+def _grows(calls: list[_Call], added: int, steps: int) -> bool:
+    """Whether in every step each is longer by what was added in the step before."""
+    lengths: list[list[int]] = [[] for _ in range(steps)]
+    for one in sorted(calls, key=lambda one: one.length):
+        lengths[one.step].append(one.length)
+    pairs = list(pairwise(lengths))
+    return bool(pairs) and all(now and [one + added for one in now] == after for now, after in pairs)

@@ -121,6 +121,9 @@ STAY_WIDE = frozenset(
         "upsample_bilinear2d",
         "upsample_trilinear3d",
         "upsample_bicubic2d",
+        "fft_r2c",
+        "fft_c2c",
+        "fft_c2r",
     }
 )
 # Gathers of the weights, which autocast leaves in fp32.

@@ -16,7 +16,7 @@ from findwall.step.step_facts import StepFacts
 from findwall.units import NS_PER_S
 from findwall.work.op_arguments import Arguments, Tensor
 from findwall.work.op_work import op_work
-from findwall.work.work_facts import WorkFacts
+from findwall.work.work_facts import WorkFacts, ops_named
 
 # Elements of a 16-bit operand: 8 are the 16 bytes that tensor cores load at once, whole tiles are larger.
 ALIGNED_MULTIPLE = 8
@@ -115,6 +115,7 @@ def _steps_with(key: I64, steps: I64) -> I64:
 IMAGE_DIMS = 4  # batch, channels, height and width
 _CONVOLUTIONS = ("aten::cudnn_convolution", "aten::miopen_convolution", "aten::_convolution")
 _CONVOLUTION = re.compile(r"conv", re.IGNORECASE)
+_FOURIER = re.compile(r"^aten::_fft_(?:r2c|c2c|c2r)$")
 
 
 def convolves(facts: Facts) -> bool:
@@ -152,6 +153,22 @@ def _inputs(facts: StepFacts) -> list[Tensor]:
     found = (facts.timeline.details.inputs_of(one) for one in np.unique(events.inputs[ops]).tolist())
     tensors = (Arguments(inputs).tensor(0) for inputs in found)
     return [tensor for tensor in tensors if tensor is not None]
+
+
+def transforms_images(facts: Facts) -> bool:
+    """Whether images go through Fourier transforms along their sides: for that those that lie channels-last
+    are turned."""
+    op = facts.kernels.op[facts.atoms.index]
+    atoms = np.flatnonzero(ops_named(facts.timeline, op, _FOURIER))
+    if float(facts.own[atoms].sum()) < MENTION_SHARE * facts.step:
+        return False
+    return any(_along_sides(facts, row) for row in np.unique(op[atoms]).tolist())
+
+
+def _along_sides(facts: StepFacts, op: int) -> bool:
+    arguments = Arguments(facts.timeline.inputs_of(op))
+    x, axes = arguments.tensor(0), arguments.numbers(1)
+    return x is not None and len(x.dims) >= IMAGE_DIMS and bool(axes) and 1 not in (axes or [])
 
 
 def under_convolution(facts: WorkFacts) -> Bool:

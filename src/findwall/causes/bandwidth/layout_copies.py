@@ -15,10 +15,10 @@ nothing is computed, so all of it may go, but for what a chain of other kernels 
 What an inference server writes into its cache, and memory that is set, is memory-roof.
 
 What helps:
-channels-last for convolutional models, fewer-copies (no .contiguous() without need, no repeated cat in loops,
-writing into a preallocated tensor, which is a ring where a history moves on); torch-compile removes many, as
-does reduce-overhead, the same with graphs around it. A sort copies all that it is given: topk where only the
-first few are read.
+channels-last for convolutional models, buffer-once where a cache grows by torch.cat from step to step,
+fewer-copies (no .contiguous() without need, no repeated cat in loops, writing into a preallocated tensor,
+which is a ring where a history moves on); torch-compile removes many, as does reduce-overhead, the same with
+graphs around it. A sort copies all that it is given: topk where only the first few are read.
 Where much of it gives gradients that nobody uses: no-unused-gradients.
 """
 
@@ -28,17 +28,31 @@ import numpy as np
 
 from findwall.causes import Cause, Claim, Facts, Told, carriers, carrying
 from findwall.facts.cause_kernels import CARRIERS_SEARCHED, moves_on
-from findwall.facts.memory_copies import turned_by_library
+from findwall.facts.memory_copies import appended_ms, turned_by_library
+from findwall.facts.step_traits import is_training
+from findwall.facts.waits import RECOMPILATION, grows
+from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
+from findwall.units import ms
 
 NAME = "layout-copies"
 
 
 def says(facts: Facts) -> Told:
     fact = Claim("layout-copies/copies", {"moves_on": moves_on(facts)}, carrying(facts, NAME))
-    return Told(fact, _advice(facts))
+    return Told(fact, _advice(facts), _hidden_gain(facts))
+
+
+def _hidden_gain(facts: Facts) -> Claim | None:
+    """What comes back once lengths are no longer new, where setting up for them hides it today."""
+    if not grows(facts) or facts.recoverable()[RECOMPILATION] < WORTH_IT * facts.step:
+        return None
+    saves = facts.saved((RECOMPILATION, NAME)) - facts.saved((RECOMPILATION,))
+    return Claim("gain/after-set-up", {"saves_ms": ms(saves), "waits_ms": facts.spent_ms(RECOMPILATION)})
 
 
 def _advice(facts: Facts) -> Claim:
+    if appended_ms(facts) > MAJORITY_SHARE * facts.spent_ms(NAME) and not is_training(facts):
+        return Claim("advise/buffer-once")
     if moves_on(facts):
         return Claim("advise/fewer-copies/in-place")
     longest = [one.atom for one in carriers(facts, NAME, CARRIERS_SEARCHED)]

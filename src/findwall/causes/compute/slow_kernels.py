@@ -21,7 +21,8 @@ mode="max-autotune": both try other kernels on your shapes), bf16-autocast where
 fp16-autocast where there is neither, a larger batch (more tiles; for a matrix times a vector: several vectors
 at once), more-threads where a CPU job leaves cores idle, a sorting network of minimum and maximum over whole
 tensors where few values are put in order, topk where only the first of a sort are read, lookup-not-onehot and
-index-select where rows are taken by number, custom-kernels as a last resort.
+index-select where rows are taken by number, smooth-fft for Fourier transforms of lengths with a large prime
+in them, custom-kernels as a last resort.
 Where much of it is forward work without gradients: evaluate-less-often.
 Where much of it gives gradients that nobody uses: no-unused-gradients.
 """
@@ -37,6 +38,7 @@ from findwall.model.catalogue import NEAR
 from findwall.step.step_facts import StepFacts
 from findwall.work.fusion import WRITTEN_ANEW
 from findwall.work.op_arguments import Arguments
+from findwall.work.op_families.fft import OPS as FOURIER
 from findwall.work.op_families.indexing import row_length
 
 NAME = "slow-kernels"
@@ -72,6 +74,8 @@ def _advice(facts: Facts, longest: Carrier | None) -> Claim:
         return Claim("advise/autotune-kernels/vector")
     if longest is not None and _SELECTS.match(op):
         return _order_otherwise(facts, longest)
+    if op.removeprefix("aten::") in FOURIER and "smooth-fft" not in facts.refused:
+        return Claim("advise/smooth-fft")
     if kind in ("matmul", "conv"):
         return Claim("advise/autotune-kernels")
     if kind == "attention":

@@ -21,7 +21,7 @@ warm-up, and left out of the step. A compiled region that leaves its graph is gr
 What helps:
 static-shapes: padding to a few fixed lengths, for compiled code also dynamic=True or mark_dynamic for the
 dimension that changes, and no Python numbers that change from step to step (TORCH_LOGS=recompiles names the
-guard).
+guard). Where lengths grow because a cache is joined to at every step: buffer-once, read under a mask.
 """
 
 from __future__ import annotations

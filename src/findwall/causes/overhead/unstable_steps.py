@@ -15,7 +15,8 @@ bursts.
 
 What helps:
 Look at what happens in the slow steps: evaluation, checkpoints and logs (move-io-off-step), collections
-(freeze-gc), new shapes (static-shapes), clocks (raise-clocks), loader hiccups, another job on the same GPU.
+(freeze-gc), new shapes (static-shapes, or buffer-once for a cache that grows), clocks (raise-clocks), loader
+hiccups, another job on the same GPU.
 """
 
 from __future__ import annotations

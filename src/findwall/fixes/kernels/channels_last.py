@@ -10,7 +10,8 @@ the bias in a separate kernel. One change at the start keeps the whole network i
 
 When it does not help:
 Nothing is convolved, or the network is channels-last already. Ops that do not know the layout turn
-it back: then the copies only move elsewhere, and those ops are what to look at.
+it back, as Fourier transforms along the sides do: then the copies only move elsewhere, and those ops are what
+to look at.
 
 Risk:
 None for the results beyond rounding. Code that calls `.view` on activations or relies on
@@ -35,7 +36,7 @@ from findwall.apply.registry import APPLIED, REGISTRY
 from findwall.facts.best_changes import at_least_bytes, bare_convolutions
 from findwall.facts.likely_times import compiles, in_layout, narrows, turned
 from findwall.facts.memory_copies import turned_by_library
-from findwall.facts.op_shapes import channels_last, convolves, on_images, under_convolution
+from findwall.facts.op_shapes import channels_last, convolves, on_images, transforms_images, under_convolution
 from findwall.fixes import (
     Claim,
     Facts,
@@ -261,6 +262,7 @@ FIX = Fix(
     (
         unless("channels-last/no-convolutions", lambda facts: not convolves(facts)),
         unless("channels-last/already", channels_last),
+        unless("channels-last/transformed", transforms_images),
     ),
     tried=9,
     apply=apply,

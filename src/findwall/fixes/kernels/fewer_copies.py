@@ -7,8 +7,8 @@ heads, sequence as the attention kernel wants it), write results into place (`ou
 buffer) instead of concatenating, and let matmuls take transposed views, which they can.
 
 When it does not help:
-Copies are a small part of the step, or a library makes them inside an op: then its input's layout
-is what to change (channels-last for convolutions).
+Copies are a small part of the step, a cache grows by them (buffer-once), or a library makes them
+inside an op: then its input's layout is what to change (channels-last for convolutions).
 
 Risk:
 None for the results; views share memory, so check every write in place.
@@ -19,10 +19,10 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.facts.cause_kernels import CARRIERS_SEARCHED, carriers, moves_on
-from findwall.facts.memory_copies import turned_by_library
+from findwall.facts.memory_copies import appended, turned_by_library
 from findwall.facts.op_shapes import shapes_text
 from findwall.facts.user_lines import line_of
-from findwall.fixes import Claim, Facts, Fix, Outcome, gone, lines, no_use, surely, time_of
+from findwall.fixes import Claim, Facts, Fix, Outcome, gone, is_training, lines, no_use, surely, time_of
 from findwall.model.intervals import I64
 from findwall.step.step_facts import StepFacts
 
@@ -32,9 +32,13 @@ def use(facts: Facts) -> Outcome:
     if time_of(facts, every) <= 0:
         return no_use("fewer-copies/none")
     own = np.setdiff1d(every, turned_by_library(facts))
+    if time_of(facts, own) <= 0:
+        return no_use("fewer-copies/by-library")
+    if not is_training(facts):  # then a buffer takes those that grow, which are another change
+        own = np.setdiff1d(own, appended(facts).atoms)
     spent = time_of(facts, own)
     if spent <= 0:
-        return no_use("fewer-copies/by-library")
+        return no_use("fewer-copies/appended")
     way = "in-place" if moves_on(facts) else "one-layout"
     return surely(
         Claim(f"fewer-copies/{way}", {"copies_ms": spent}, parts=_named(facts, own)), gone(facts, own)

@@ -27,6 +27,7 @@ from typing import Any
 
 from findwall.apply.applying import Effect
 from findwall.facts.number_formats import SIXTEEN_BIT_BYTES_SHARE, math_times, on_wide_data
+from findwall.facts.op_shapes import transforms_images
 from findwall.facts.rewritten_step import (
     autocast_at_best,
     autocast_likely,
@@ -92,7 +93,7 @@ def _for_matmuls(facts: Facts, wide: float) -> Outcome:
         "trains": is_training(facts),
         "on_cores": on_cores(facts),
         "fewer_bytes": facts.spent_ms("unfused-pointwise") > wide,
-        "turns_images_back": turns_images_back(facts),
+        "turns_images_back": turns_images_back(facts) and not transforms_images(facts),
     }
     return Use(
         Claim("bf16-autocast/matmuls", figures),

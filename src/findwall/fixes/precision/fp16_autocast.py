@@ -25,6 +25,7 @@ after `scaler.unscale_(optimizer)`.
 
 from __future__ import annotations
 
+from findwall.facts.op_shapes import transforms_images
 from findwall.facts.rewritten_step import (
     autocast_at_best,
     autocast_likely,
@@ -40,7 +41,7 @@ def use(facts: Facts) -> Outcome:
     figures = {
         "wide_ms": wide_matmuls(facts),
         "trains": is_training(facts),
-        "turns_images_back": turns_images_back(facts),
+        "turns_images_back": turns_images_back(facts) and not transforms_images(facts),
     }
     return Use(
         Claim("fp16-autocast/matmuls", figures),
