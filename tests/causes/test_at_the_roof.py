@@ -6,6 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from findwall.causes.compute import at_the_roof
+from findwall.causes.verdict import decide
 from findwall.facts.facts import Facts
 from findwall.model.causes import cause_index
 from sketch import Drawn, facts_of, sketch
@@ -52,3 +53,20 @@ def matmuls(dtype: str, device: str) -> Facts:
     facts = facts_of(sketch(cpu=CPU, gpu="mMmMmMmMmMmMmMmMmM", steps=STEPS, device=device, kernels=drawn))
     cause = np.full(len(facts.atoms.index), cause_index("at-the-roof"), np.int64)
     return replace(facts, atoms=replace(facts.atoms, cause=cause))
+
+
+def test_several_that_are_each_too_small_are_no_wall() -> None:
+    """A step at the roof with copies, chains and norms beside it, of which none gives back 5 %."""
+    device = "mM" * 18 + "lKwTl"
+    facts = facts_of(
+        sketch(
+            steps=("|" + " " * (len(device) - 1)) * 3 + "|",
+            cpu="o" * len(device) * 3,
+            gpu="  " + device * 3,
+        )
+    )
+    gain = facts.recoverable()
+    small = [cause for cause in gain.ranked() if gain[cause] > 0]
+    assert len(small) > 1 and max(gain[cause] for cause in small) < 0.05 * facts.step
+    assert facts.saved(tuple(small)) > 0.1 * facts.spent()["at-the-roof"]
+    assert decide(facts).cause == "at-the-roof"

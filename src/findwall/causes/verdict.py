@@ -139,6 +139,9 @@ def _named(facts: Facts, scenario: Scenario) -> str:
     if facts.saved(causes, scenario) < max(WORTH_IT * scenario.step, SMALL_PART * at_roof):
         return _roof(facts, scenario)
     best = _best(facts, scenario, gain)
+    # Nor is one of several that are each too small for a wall, where the step is mostly at the roof.
+    if gain[best] < WORTH_IT * scenario.step and at_roof > MAJORITY_SHARE * scenario.step:
+        return _roof(facts, scenario)
     return best if _hidden(facts, scenario, best) <= gain[best] else UNKNOWN
 
 
