@@ -29,7 +29,6 @@ from findwall.fixes import (
     Facts,
     Figures,
     Fix,
-    Made,
     Outcome,
     Use,
     free_launches,
@@ -68,10 +67,10 @@ def use(facts: Facts) -> Outcome:
     )
     waits = Change((NoWait(calls=found.waits),))
     best = to_floor(facts, found.atoms) + free_launches(facts, found.atoms) + waits
-    return Use(claim, best, likely=lambda made: _merged(facts, found, made) + waits)
+    return Use(claim, best, likely=lambda made: _merged(facts, found) + waits)
 
 
-def _merged(facts: Facts, found: Rounds, _made: Made) -> Change:
+def _merged(facts: Facts, found: Rounds) -> Change:
     """Of each op the kernels of one round, which do the work of all rounds of their loop."""
     taken = facts.kernels.duration[facts.atoms.index[found.atoms]].astype(np.float64)
     floor = facts.kernels.floor[facts.atoms.index[found.atoms]]
@@ -94,7 +93,7 @@ def _ns(facts: WorkFacts, atoms: I64, taken: F64, floor: F64, product: bool) -> 
     """One kernel with the work of several: as fast as such kernels are, and no slower than they were."""
     if np.isnan(floor).any():
         return float(taken.sum())
-    name = f"matmul/{facts.math(int(atoms[0])) or 'bf16'}" if product else "fused/chain"
+    name = f"matmul/{facts.math(int(atoms[0]))}" if product else "fused/chain"
     likely = curves().likely_ns(name, np.array([max(float(floor.sum()), 1.0)]))
     return min(float(likely[0]), float(taken.sum()))
 

@@ -23,12 +23,10 @@ are those of the inputs without augmentation.
 
 from __future__ import annotations
 
-import numpy as np
-
 from findwall.facts.gradient_free_work import Gradientless, is_forward_work, without_gradients
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gone, no_use
-from findwall.model.catalogue import ROOFS, WORTH_IT
-from findwall.model.causes import CAUSES
+from findwall.fixes.less_work.removed_work import causes_of
+from findwall.model.catalogue import ROOFS
 from findwall.replay.change import Change, NoHostWork
 
 # What such a pass is mostly made of.
@@ -51,7 +49,7 @@ def use(facts: Facts) -> Outcome:
     return Use(
         Claim(f"evaluate-less-often/{_way(found)}", parts=[is_forward_work(found)]),
         change,
-        _moves(facts, found),
+        causes_of(facts, found.atoms, MOVES),
         after_others=not found.evaluates,  # training may need it: then it gives nothing
         likely=(lambda made: change) if found.evaluates else None,
         uncurved=True,
@@ -64,14 +62,6 @@ def _way(found: Gradientless) -> str:
     if found.weights == "others":
         return "other-layers"
     return "evaluates" if found.evaluates else "may-evaluate"
-
-
-def _moves(facts: Facts, found: Gradientless) -> tuple[str, ...] | None:
-    """The causes of what goes, those with a fair share of the step, the most first; None: any of them."""
-    spent = np.bincount(facts.atoms.cause[found.atoms], facts.own[found.atoms], minlength=len(CAUSES))
-    order = [CAUSES[at] for at in np.argsort(-spent, kind="stable").tolist()]
-    worth = [one for one in order if spent[CAUSES.index(one)] >= WORTH_IT * facts.step]
-    return tuple(one for one in worth if one in MOVES) or None
 
 
 FIX = Fix(MOVES, "needs-review", use, removes=True)

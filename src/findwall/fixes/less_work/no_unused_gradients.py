@@ -18,14 +18,12 @@ all parameters that is logged) finds none.
 
 from __future__ import annotations
 
-import numpy as np
-
 from findwall.facts.facts import time_of
-from findwall.facts.unused_gradients import Unused, unused_gradients
+from findwall.facts.unused_gradients import unused_gradients
 from findwall.facts.user_lines import line_of
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gone, no_use
-from findwall.model.catalogue import ROOFS, WORTH_IT
-from findwall.model.causes import CAUSES
+from findwall.fixes.less_work.removed_work import causes_of
+from findwall.model.catalogue import ROOFS
 
 # What such a pass is mostly made of.
 MOVES = (
@@ -55,19 +53,11 @@ def use(facts: Facts) -> Outcome:
     return Use(
         claim,
         change,
-        _moves(facts, found),
+        causes_of(facts, found.atoms, MOVES),
         likely=lambda made: change,
         uncurved=True,
         condition="stepped-by-no-optimizer",  # one that steps now and then is not seen in a few steps
     )
-
-
-def _moves(facts: Facts, found: Unused) -> tuple[str, ...] | None:
-    """The causes of what goes, those with a fair share of the step, the most first; None: any of them."""
-    spent = np.bincount(facts.atoms.cause[found.atoms], facts.own[found.atoms], minlength=len(CAUSES))
-    order = [CAUSES[at] for at in np.argsort(-spent, kind="stable").tolist()]
-    worth = [one for one in order if spent[CAUSES.index(one)] >= WORTH_IT * facts.step]
-    return tuple(one for one in worth if one in MOVES) or None
 
 
 FIX = Fix(MOVES, "needs-review", use, removes=True)
