@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from findwall.model.events import Kind
+from findwall.model.events import Bool, Kind
 from findwall.model.intervals import I64
 from findwall.step.call_names import GRADIENT
 from findwall.step.step_facts import StepFacts, found_once
@@ -60,7 +60,7 @@ def unused_gradients(facts: WorkFacts) -> Unused | None:
     return Unused(atoms, round(int(added.sum()) / facts.steps.count), first)
 
 
-def _adds(facts: StepFacts, given: I64) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _adds(facts: StepFacts, given: I64) -> Bool:
     """Whether each gradient is added to one that is there."""
     wanted = [at for at, name in enumerate(facts.timeline.names) if name == ADDS]
     adds = np.flatnonzero(np.isin(facts.timeline.events.name, wanted))
@@ -78,7 +78,7 @@ def _forward_op(facts: StepFacts, given: I64) -> I64:
     return np.where(known, links.forward[before], -1)
 
 
-def _inside(facts: WorkFacts, op: I64, rows: I64) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _inside(facts: WorkFacts, op: I64, rows: I64) -> Bool:
     """Which ops lie in one of these rows."""
     parent = np.where(op >= 0, facts.links.parent[np.maximum(op, 0)], -1)
     return (op >= 0) & (np.isin(op, rows) | np.isin(parent, rows))
