@@ -30,6 +30,7 @@ def read(
     max_memory: int | None = None,
     what_if: str | None = None,
     ncu: str | PathLike[str] | None = None,
+    execution: str | PathLike[str] | None = None,
     gpu: str | None = None,
 ) -> Diagnosis:
     """The Diagnosis of a trace, an export, a folder of ranks, a run folder or what Nsight Compute counted.
@@ -40,11 +41,12 @@ def read(
     `max_memory`, in bytes, is what reading may take: by default half of what the machine has left.
     `what_if` names fixes, as in "loader-workers=4,pin-memory": the step they would give is in the document.
     `ncu` is a file of Nsight Compute: bytes it counted of these kernels replace those worked out from shapes.
+    `execution` is a file of torch's ExecutionTraceObserver, of the same job: who reads what each op makes.
     `gpu` names the device where the file does not, as in "NVIDIA H200".
     """
     from findwall import notebook
 
-    _, found = look(paths, step_ms, ceilings, progress, max_memory, what_if, ncu, gpu)
+    _, found = look(paths, step_ms, ceilings, progress, max_memory, what_if, ncu, execution, gpu)
     return notebook.shown(found.diagnosis)
 
 
@@ -56,6 +58,7 @@ def look(
     max_memory: int | None = None,
     what_if: str | None = None,
     ncu: str | PathLike[str] | None = None,
+    execution: str | PathLike[str] | None = None,
     gpu: str | None = None,
 ) -> tuple[Run, Examined]:
     """The same, with the run and the facts that the Diagnosis rests on: what is drawn is taken from them."""
@@ -64,6 +67,7 @@ def look(
     from findwall.machine.hardware import ceilings_of, load_ceilings
     from findwall.ncu.ncu_reader import counted_with
     from findwall.readers import open_run
+    from findwall.readers.observed_steps import observed_with
 
     if what_if is not None:
         parse(what_if)  # what cannot be asked is refused before minutes of reading
@@ -73,6 +77,8 @@ def look(
     run = open_run([Path(path) for path in several], progress=progress, max_memory=max_memory)
     if ncu is not None:
         run = counted_with(run, Path(ncu), max_memory)
+    if execution is not None:
+        run = observed_with(run, Path(execution))
     if named is not None and run.device_name not in (None, named.device):
         note = f"The ceilings are those of {named.device}, as --gpu says; the file says {run.device_name}."
         run = replace(run, notes=(*run.notes, note))

@@ -50,6 +50,11 @@ class Cuttable(Protocol):
     def cut(self, engine: Engine) -> None: ...
 
 
+@runtime_checkable
+class Receiving(Protocol):
+    def batch_taken(self, engine: Engine, batch: Any) -> None: ...
+
+
 class Owner(Protocol):
     """Who has the engine, and decides what goes beyond one measurement."""
 
@@ -302,6 +307,8 @@ class Engine:
 
     def _after_batch(self, iterator: Any, batch: Any) -> None:
         self.catch_up()
+        if isinstance(self.stage, Receiving):
+            self.stage.batch_taken(self, batch)
         if not self.record.loader_seen:
             self._first_batch(iterator, batch)
 

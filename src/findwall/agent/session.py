@@ -32,6 +32,7 @@ from findwall.agent.step_ends import hooks
 from findwall.agent.step_ends.lookout import Lookout
 from findwall.agent.step_ends.step_gate import Gate
 from findwall.agent.step_ends.stepfinder import StepEnd
+from findwall.agent.tracing.observer import OBSERVER
 from findwall.agent.trial_process import TrialArm
 from findwall.apply.applying import Effects
 from findwall.apply.registry import REGISTRY
@@ -146,6 +147,7 @@ class Session:
         self.gate.shut_for_good()
 
     def before_fork(self) -> None:
+        OBSERVER.end()  # a child would write into its file
         if self.engine is not None:
             self.engine.telemetry.before_fork()
 

@@ -11,6 +11,7 @@ import msgspec
 
 from findwall.agent.control import Control, finish, settling_steps
 from findwall.agent.engine import Engine
+from findwall.agent.observing import Observing
 from findwall.agent.step_ends.first_inputs import Inputs, count_inputs, micro_steps
 from findwall.agent.surroundings import look_around
 from findwall.agent.timing.sampler import LineSampler
@@ -193,7 +194,7 @@ class Tracing:
     def _finish(self, engine: Engine) -> None:
         self._keep(engine)
         engine.save()
-        engine.enter(Lines(engine))
+        engine.enter(Observing(engine, lambda engine: engine.enter(Lines(engine))))
 
     def _keep(self, engine: Engine) -> None:
         self.window.stop()

@@ -73,6 +73,7 @@ ORDER = (
     "job's writes",
     "steps",
     "captures",
+    "observer",
     "collector",
     "regions",
     "loops",

@@ -59,6 +59,12 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(?:([KMGT])(?:i?B)?|B)?", re.IG
     metavar="FILE",
     help="Take the bytes that Nsight Compute counted of these kernels, from its CSV or report.",
 )
+@click.option(
+    "--execution",
+    type=click.Path(),
+    metavar="FILE",
+    help="What torch's ExecutionTraceObserver recorded of the same job: who reads what each op makes.",
+)
 @click.option("--brief", "is_brief", is_flag=True, help="Show only the verdict and what to try.")
 @click.option(
     "--top", type=click.IntRange(min=1), metavar="N", help="Add a table of the N longest ops and kernels."
@@ -87,6 +93,7 @@ def command(
     max_memory: str | None,
     what_if: str | None,
     ncu: str | None,
+    execution: str | None,
     is_brief: bool,
     top: int | None,
     json_target: str | None,
@@ -109,6 +116,7 @@ def command(
         "max_memory": None if max_memory is None else bytes_of(max_memory),
         "what_if": what_if,
         "ncu": ncu,
+        "execution": execution,
     }
     chosen, which = resolve(paths)
     if which:

@@ -6,7 +6,12 @@ import numpy as np
 from msgspec.structs import replace
 
 from findwall.causes.budget import claim_throttled, claim_whole, device_atoms
+from findwall.dataflow.joining import Joined, called, joined
+from findwall.dataflow.unneeded import called_from, trains, unneeded
 from findwall.facts.facts import Facts
+from findwall.facts.gradient_free_work import without_gradients
+from findwall.model.catalogue import UNNEEDED
+from findwall.model.dataflow import Unneeded
 from findwall.model.events import DEVICE_KINDS, Timeline
 from findwall.model.machine import Ceilings
 from findwall.model.measured_run import Rank, Run
@@ -72,7 +77,7 @@ def establish(
     atoms, kernels, counted = settle(atoms, kernels, rank, ceilings, steps.count)
     atoms = _with_servants(atoms, kernels, timeline, links, host)
     atoms = claim_throttled(atoms, kernels, throttled_share(rank.telemetry))
-    return Facts(
+    facts = Facts(
         run=run,
         rank=rank,
         timeline=timeline,
@@ -86,9 +91,34 @@ def establish(
         reading=reading,
         ceilings=ceilings,
         whole=whole,
+        called=None,
         counted=counted,
         profiled=profiled,
     )
+    return _with_dataflow(facts)
+
+
+def _with_dataflow(facts: Facts) -> Facts:
+    """With what was seen of the job's tensors and lines. What the step does for nothing is of that cause,
+    however fast it is done."""
+    graph = joined(facts)
+    if graph is not None:
+        facts = replace(facts, called=called(graph))
+    found = (*unneeded(facts, graph), *_evaluation(facts, graph))
+    if not found:
+        return facts
+    mine = np.zeros(len(facts.atoms.index), bool)
+    mine[np.concatenate([one.atoms for one in found])] = True
+    return replace(facts, unneeded=found, atoms=claim_whole(facts.atoms, mine, UNNEEDED))
+
+
+def _evaluation(facts: Facts, graph: Joined | None) -> tuple[Unneeded, ...]:
+    """Of every step, as far as nothing that is trained needs it."""
+    found = without_gradients(facts)
+    if found is None or not found.evaluates or (graph is not None and trains(facts, graph, found.atoms)):
+        return ()
+    place = called_from(facts, graph, found.atoms) if graph is not None else found.place.partition(" in ")[0]
+    return (Unneeded("evaluation", found.atoms, -1, 0, place),)
 
 
 def _at_their_word(kernels: KernelTable, rank: Rank, reading: StepReading) -> KernelTable:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from findwall.model.catalogue import MAJORITY_SHARE, ROOFS
 from findwall.model.causes import UNKNOWN, ByCause, cause_index
+from findwall.model.dataflow import Unneeded
 from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
 from findwall.replay.calibrate import Calibration, cheapest, play_with
@@ -79,6 +80,7 @@ class Facts(WorkFacts, frozen=True, dict=True):
 
     graph: Graph
     reading: StepReading
+    unneeded: tuple[Unneeded, ...] = ()  # what the step does for nothing
     ranks: RankFindings | None = None  # where several ranks were compared
     refused: frozenset[str] = frozenset()  # fixes that are said to be of no use: no sentence advises them
     # ms that the best fix of a cause alone saves

@@ -51,8 +51,13 @@ def parse_frame(name: str) -> Frame | None:
 
 def line_of(facts: StepFacts, row: int) -> str | None:
     """The nearest line of the person's own code around a host row, or around the forward op of one."""
-    frame = _nearest_own(facts, row) or _nearest_own(facts, int(facts.links.forward[row]) if row >= 0 else -1)
-    return frame.place if frame is not None else None
+    forward = int(facts.links.forward[row]) if row >= 0 else -1
+    frame = _nearest_own(facts, row) or _nearest_own(facts, forward)
+    return frame.place if frame is not None else _seen_at(facts, row) or _seen_at(facts, forward)
+
+
+def _seen_at(facts: StepFacts, row: int) -> str | None:
+    return facts.called.at(row) if facts.called is not None else None
 
 
 def _nearest_own(facts: StepFacts, row: int) -> Frame | None:

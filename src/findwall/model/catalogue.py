@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+UNNEEDED = "unneeded-work"
+
 WALLS: dict[str, tuple[str, ...]] = {
     "compute": (
+        UNNEEDED,
         "fast-path-off",
         "misaligned-shapes",
         "slow-kernels",

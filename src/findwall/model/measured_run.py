@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from findwall.model.dataflow import Observed
 from findwall.model.diagnosis import Trial
 from findwall.model.events import Timeline
 from findwall.model.kinds import MUCH_FASTER, USUAL, StepKind, even_distance
@@ -100,6 +101,7 @@ class Rank(msgspec.Struct, frozen=True):
     timeline: Timeline | None = None  # None where no trace could be made or read
     captures: tuple[Timeline, ...] = ()  # what was launched when graphs were captured that the trace replays
     replays: tuple[int, ...] = ()  # of each graph launch in the trace: which capture; empty: nobody noted it
+    observed: Observed | None = None  # iterations whose ops were seen with all their tensors
     traced_kinds: tuple[str, ...] = ()  # of each traced step; empty: all are usual
     first_traced: int = 0  # the number that the first of them bears in the trace
     evaluated: frozenset[int] = frozenset()  # steps by number with an evaluation, which no timed step has

@@ -22,6 +22,7 @@ ENDED = "ended"  # how a job ends that goes well
 MEASUREMENT_FILE = "measurement.json"
 TRACE_FILE = "trace.json"
 CAPTURE_FILE = "capture-{}.json"
+OBSERVED_FILE = "observed.json"
 DIAGNOSIS_FILE = "diagnosis.json"
 TRIALS_FILE = "trials.json"  # what `findwall try` found, beside what it looked at
 REPORT_FILE = "report.html"  # the page
@@ -128,6 +129,15 @@ class Trace(msgspec.Struct):
     why_not: str = ""
 
 
+class Observation(msgspec.Struct):
+    """Iterations whose ops were seen with all their tensors, or why there are none."""
+
+    file: str | None = None
+    ops: int = 0
+    held_up_ns: int = 0  # what it cost the job
+    why_not: str = ""
+
+
 class Beside(msgspec.Struct, array_like=True):
     """Something that happened in a step beside its work."""
 
@@ -193,5 +203,6 @@ class Measurement(msgspec.Struct):
     environment: Environment = UNKNOWN_ENVIRONMENT
     ceilings: Ceilings | None = None  # measured on this machine before, with this driver and torch
     trace: Trace = msgspec.field(default_factory=Trace)
+    observed: Observation = msgspec.field(default_factory=Observation)
     cost: dict[str, Any] = {}
     notes: list[str] = []

@@ -6,6 +6,8 @@ They hold no times and nothing of the device. `findwall run` keeps one of every 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from findwall.readers.raw_file import RawFile
 _HEAD_BYTES = 256  # its first words are "schema", where a profiler's trace says "schemaVersion"
 _SCHEMA = re.compile(rb'"schema"\s*:')
 _TENSOR = re.compile(r"Tensor\(([^()]*)\)")
-_ROOT = "[pytorch|profiler"  # the nodes of the process and of its threads
+ROOT = "[pytorch|profiler"  # the nodes of the process and of its threads
 _MOST_BYTES = 128 << 20  # a thousand bytes an op; chosen by hand
 _MOST_NODES = 1 << 31  # numbers of ops; chosen by hand
 _USER_SCOPE = 7  # RecordScope::USER_SCOPE: ranges that a person or a library put around its work
@@ -27,7 +29,7 @@ _DEVICE_FIELD = 5  # of a tensor's value: id, storage, offset, elements, bytes e
 _COMPILED = "triton_"  # findwall's own ranges around a compiled kernel's launch
 
 
-class _Arguments(msgspec.Struct):
+class Arguments(msgspec.Struct):
     values: list[Any] = []
     shapes: list[Any] = []
     types: list[str] = []
@@ -39,12 +41,12 @@ class _Attribute(msgspec.Struct):
     value: Any = None
 
 
-class _Node(msgspec.Struct):
+class Node(msgspec.Struct):
     id: int
     name: str = ""
     ctrl_deps: int = 0
-    inputs: _Arguments = msgspec.field(default_factory=_Arguments)
-    outputs: _Arguments = msgspec.field(default_factory=_Arguments)
+    inputs: Arguments = msgspec.field(default_factory=Arguments)
+    outputs: Arguments = msgspec.field(default_factory=Arguments)
     attrs: list[_Attribute] = []
 
     def attribute(self, name: str) -> int:
@@ -53,7 +55,7 @@ class _Node(msgspec.Struct):
 
 
 class _Execution(msgspec.Struct):
-    nodes: list[_Node] = []
+    nodes: list[Node] = []
 
 
 def is_execution_trace(path: Path) -> bool:
@@ -77,26 +79,37 @@ def _text(path: Path, enough: int) -> bytes:
 
 def read_execution_trace(path: Path) -> Timeline:
     """Its ops as rows; times only order and nest them."""
-    try:
+    with whole(path):
+        return _timeline(path, nodes_in(path))
+
+
+def nodes_in(path: Path) -> list[Node]:
+    """In the order in which they began."""
+    with whole(path):
         text = _text(path, _MOST_BYTES + 1)
         if len(text) > _MOST_BYTES:
             raise InputError(f"{path} is longer than {_MOST_BYTES >> 20} MiB.", "Record a shorter one.")
         execution = msgspec.json.decode(text, type=_Execution, strict=False)
-        return _timeline(path, sorted(execution.nodes, key=lambda node: node.id))
-    except InputError:
-        raise
-    # Values are of any type and depth: what cannot be written down again cannot be meant.
-    except (OSError, msgspec.MsgspecError, RecursionError, UnicodeError, OverflowError) as error:
+        nodes = sorted(execution.nodes, key=lambda node: node.id)
+        if nodes and not 0 <= nodes[0].id <= nodes[-1].id < _MOST_NODES:
+            raise InputError(
+                f"{path} is not a whole execution trace: it numbers its ops oddly.", "Record it again."
+            )
+        return nodes
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[None]:
+    """Values are of any type and depth: what cannot be read, or written down again, ends here."""
+    try:
+        yield
+    except (OSError, msgspec.MsgspecError, RecursionError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{path} is not a whole execution trace: {error}.", "Record it again.") from error
 
 
-def _timeline(path: Path, nodes: list[_Node]) -> Timeline:
-    if nodes and not 0 <= nodes[0].id <= nodes[-1].id < _MOST_NODES:
-        raise InputError(
-            f"{path} is not a whole execution trace: it numbers its ops oddly.", "Record it again."
-        )
-    last = _last_inside(nodes)
-    rows = [node for node in nodes if not node.name.startswith(_ROOT) and not _on_host(node)]
+def _timeline(path: Path, nodes: list[Node]) -> Timeline:
+    last = last_inside(nodes)
+    rows = [node for node in nodes if not node.name.startswith(ROOT) and not _on_host(node)]
     names: dict[str, int] = {}
     inputs: dict[bytes, int] = {}
     threads: dict[int, int] = {}
@@ -126,12 +139,12 @@ def _timeline(path: Path, nodes: list[_Node]) -> Timeline:
     )
 
 
-def _kind(node: _Node) -> Kind:
+def _kind(node: Node) -> Kind:
     is_range = node.attribute("scope") == _USER_SCOPE and not node.name.startswith(_COMPILED)
     return Kind.ANNOTATION if is_range else Kind.OP
 
 
-def _last_inside(nodes: list[_Node]) -> dict[int, int]:
+def last_inside(nodes: list[Node]) -> dict[int, int]:
     """The last node that began inside each node, itself at least. A node's number is above its parent's."""
     last = {node.id: node.id for node in nodes}
     for node in reversed(nodes):
@@ -140,7 +153,7 @@ def _last_inside(nodes: list[_Node]) -> dict[int, int]:
     return last
 
 
-def _on_host(node: _Node) -> bool:
+def _on_host(node: Node) -> bool:
     """Whether it has tensors and all of them lie in the host's memory: other threads go on meanwhile."""
     devices = {device for one in (node.inputs, node.outputs) for device in _devices(one.values)}
     return bool(devices) and all(device == "cpu" for device in devices)
@@ -158,7 +171,7 @@ def _devices(values: list[Any]) -> list[str]:
     return [device for device in found if device]
 
 
-def _inputs_of(node: _Node) -> bytes:
+def _inputs_of(node: Node) -> bytes:
     values = node.inputs.values
     if node.name.startswith(_COMPILED) and values and isinstance(values[0], str):
         return msgspec.json.encode(_compiled(values[0]))
@@ -195,7 +208,7 @@ def _numbers(written: str) -> list[int | list[int]]:
     return [int(number) for number in written.split("x") if number.isdigit()]
 
 
-def _inputs(arguments: _Arguments) -> bytes:
+def _inputs(arguments: Arguments) -> bytes:
     """As a profiler would have recorded them."""
     dims: list[Any] = []
     types: list[Any] = []

@@ -13,6 +13,7 @@ import msgspec
 
 from findwall.errors import InputError
 from findwall.files import read_small
+from findwall.model.dataflow import Observed
 from findwall.model.diagnosis import Trial
 from findwall.model.events import Timeline
 from findwall.model.machine import UNKNOWN_CEILINGS
@@ -29,6 +30,7 @@ from findwall.model.measurement import (
 from findwall.model.probes import PROBES_FILE, Probes, read_probes
 from findwall.readers.allowance import Allowance
 from findwall.readers.capture_traces import read_capture
+from findwall.readers.observed_steps import read_observed_steps
 from findwall.readers.reader import Reader
 from findwall.readers.small_file import inside
 from findwall.readers.sound_figures import MOST_RANKS, made_sound
@@ -135,6 +137,7 @@ def _rank(folder: Path, found: Measurement, info: RunInfo | None, allowance: All
         timeline=timeline,
         why_no_trace="" if measured.trace.file else measured.trace.why_not,
         captures=captures,
+        observed=_read_observed(folder, measured, notes),
         replays=replays,
         traced_kinds=tuple(measured.trace.kinds),
         first_traced=measured.trace.first_step or 0,
@@ -236,6 +239,17 @@ def _read_captures(
         notes.append(f"a graph's capture cannot be read: {error.message}")
         return (), ()
     return found, tuple(rank.trace.replays)
+
+
+def _read_observed(folder: Path, rank: Measurement, notes: list[str]) -> Observed | None:
+    """The iterations whose ops were seen with all their tensors."""
+    if rank.observed.file is None:
+        return None
+    try:
+        return read_observed_steps(inside(folder, _stored(folder, rank.observed.file)))
+    except InputError as error:
+        notes.append(f"what flows between the ops is not known: {error.message}")
+        return None
 
 
 def _cores(info: RunInfo | None) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.model.catalogue import WALLS
+from findwall.model.catalogue import UNNEEDED, WALLS
 from findwall.model.intervals import F64, I64
 from findwall.replay.change import Change, Drop, HostWork, Launch, Ready, Scale, without
 from findwall.replay.graph import CHECKPOINTING, Graph
@@ -33,6 +33,8 @@ def taken_away(
         change = dropped(atoms, kernels, atoms.of(cause))
         return change + Change((Launch(late, 0.0),)) if late is not None else change
     mine = atoms.of(cause)
+    if cause == UNNEEDED:
+        return dropped(atoms, kernels, mine)
     change = to_floor(atoms, kernels, mine) + _idle_gone(cause, graph, scenario)
     if cause in MERGED and len(mine):
         change += Change((Launch(np.unique(kernels.row[atoms.index[mine]]), 0.0),))

@@ -198,6 +198,16 @@ class Whole(msgspec.Struct, frozen=True):
         return float(start_up_by_step(self.left_out, self.steps).min())
 
 
+class Called(msgspec.Struct, frozen=True):
+    """Lines of the job's own that called the ops of the step."""
+
+    lines: list[str]  # "train.py:88"
+    row: I64  # a host row each: into `lines`; -1 unknown
+
+    def at(self, row: int) -> str | None:
+        return self.lines[self.row[row]] if row >= 0 and self.row[row] >= 0 else None
+
+
 class StepFacts(msgspec.Struct, frozen=True, dict=True):
     """One rank with device events: the step as its trace has it. Who needs no more asks for no more."""
 
@@ -209,6 +219,7 @@ class StepFacts(msgspec.Struct, frozen=True, dict=True):
     host: Host
     queue: Queue
     whole: Whole  # the trace these steps are taken from
+    called: Called | None  # None: nobody saw Python beside the ops
 
 
 F = TypeVar("F", bound=StepFacts)

@@ -10,7 +10,7 @@ import os
 import zlib
 from pathlib import Path
 
-PACKED_FILES = ("rank*/trace.json", "rank*/capture-*.json")
+PACKED_FILES = ("rank*/trace.json", "rank*/capture-*.json", "rank*/observed.json")
 LEVEL = 1  # of zlib: a tenth of the size, and about a second for 100 MB on a core; chosen by hand
 PIECE_BYTES = 1 << 20
 GZIP = 31  # zlib's word for a gzip stream

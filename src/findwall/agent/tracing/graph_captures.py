@@ -1,7 +1,7 @@
 """What a job launches while it captures a graph: kept, since a replay tells nothing of it.
 
-During a capture torch's own observer of ops (ExecutionTraceObserver) writes each op and its inputs to a file,
-on the host alone: no CUPTI, no call to the device, nothing the capture could see. Compiled kernels are
+During a capture torch's own observer of ops writes each op and its inputs to a file: nothing the capture
+could see. Compiled kernels are
 launched past the dispatcher; Inductor puts a range around each where a profiler is on, and for the time of
 the capture it is told that one is. The job's calls are made as they are; whatever fails here ends the
 keeping of captures, and nothing else.
@@ -18,10 +18,11 @@ import functools
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from findwall.agent.tracing.observer import OBSERVER
 from findwall.apply.registry import COUNTS, REGISTRY, Call, Put, undo_all
 from findwall.model.measurement import CAPTURE_FILE
 
@@ -31,7 +32,6 @@ FILES_GO = "what was recorded is deleted when the process ends at the latest"
 # Both chosen by hand: a server captures up to a hundred batch sizes, each some megabytes of ops.
 MOST_CAPTURES = 128
 MOST_BYTES = 512 << 20  # on disk, until the job ends
-_ITS_WORDS = b"xecution trace observer"  # what torch says when its observer starts and stops, on stderr
 
 
 class _Sink(Protocol):
@@ -51,7 +51,6 @@ class Captures:
         self.closed = False  # nobody will trace any more, or something failed: nothing more is recorded
         self.failure = ""
         self.replays: list[int] = []  # in the last window: which capture each was; -1 none that we have
-        self._torch: Any = None
         self._folder: Path | None = None
         self._puts: list[Put] = []
         self._process = os.getpid()  # a forked child has the same files and must leave them
@@ -67,26 +66,21 @@ class Captures:
         self._number[id(graph)] = -1
         if self.closed or self._open is not None or self._tracing or os.getpid() != self._process:
             return
+        if OBSERVER.is_busy:  # with whole iterations
+            return
         if len(self._files) >= MOST_CAPTURES or self._bytes >= MOST_BYTES:
             return
         self._guard(lambda: self._begin(torch, graph))
 
     def _begin(self, torch: Any, graph: Any) -> None:
-        if os.environ.get("ENABLE_PYTORCH_EXECUTION_TRACE") == "1":
-            raise RuntimeError("the job records an execution trace of its own")
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="findwall-captures-"))
             atexit.register(self.discard)
             at_exit = REGISTRY.hold(BY, "atexit", lambda: atexit.unregister(self.discard), past_end=FILES_GO)
             self._puts.append(at_exit)
         path = self._folder / f"{len(self._files)}.json"
-        observer = torch._C._profiler
-        with _without_its_words():
-            if not observer._add_execution_trace_observer(str(path)):
-                raise RuntimeError("torch did not start its observer of ops")
-            self._torch = torch
-            self._open = (id(graph), path, _Ranges(torch))
-            observer._enable_execution_trace_observer()
+        OBSERVER.begin(torch, path)
+        self._open = (id(graph), path, _Ranges(torch))
         self._open[2].begin()
 
     def end(self, graph: Any, failed: bool) -> None:
@@ -98,10 +92,7 @@ class Captures:
         assert self._open is not None
         (_, path, ranges), self._open = self._open, None
         ranges.end()
-        observer = self._torch._C._profiler
-        with _without_its_words():
-            observer._disable_execution_trace_observer()
-            observer._remove_execution_trace_observer()
+        OBSERVER.end()
         if failed:
             path.unlink(missing_ok=True)
             return
@@ -152,9 +143,8 @@ class Captures:
             if opened is not None:
                 with contextlib.suppress(Exception):  # the same private parts
                     opened[2].end()
-                with contextlib.suppress(Exception), _without_its_words():  # they, and stderr
-                    self._torch._C._profiler._disable_execution_trace_observer()
-                    self._torch._C._profiler._remove_execution_trace_observer()
+                with contextlib.suppress(Exception):  # they, and stderr
+                    OBSERVER.end()
 
 
 CAPTURES = Captures()
@@ -211,27 +201,6 @@ class _Range:
         with contextlib.suppress(Exception):  # as above
             if self._opened is not None:
                 self._opened.__exit__(None, None, None)
-
-
-@contextlib.contextmanager
-def _without_its_words() -> Iterator[None]:
-    """Keep torch's lines about its observer off the job's stderr; whatever else is written there goes on."""
-    try:
-        saved = os.dup(2)
-    except OSError:  # the job has closed it
-        yield
-        return
-    with tempfile.TemporaryFile() as held:
-        os.dup2(held.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(saved, 2)
-            os.close(saved)
-            held.seek(0)
-            others = [line for line in held.read().splitlines(True) if _ITS_WORDS not in line.lower()]
-            if others:
-                os.write(2, b"".join(others))
 
 
 def watch_captures(torch: Any, relay: _Relay) -> None:

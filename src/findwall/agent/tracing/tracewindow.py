@@ -54,6 +54,7 @@ def _quiet(torch: Any) -> dict[str, bool]:
 
 # In an exported trace: the category of each kernel, and the op that ends a parameter's backward pass.
 KERNEL, GRADIENT = b'"kernel"', b'"torch::autograd::AccumulateGrad"'
+OP = b'"cpu_op"'
 PART_BYTES = 1 << 24
 TEARDOWN = "TEARDOWN_CUPTI"  # kineto asks for it when a session ends
 
@@ -100,6 +101,7 @@ class TraceWindow:
         self.state = "new"  # new, prepared, recording, stopping, stopped, aborted
         self.kernels: int | None = None  # in the file, once there is one
         self.gradients = 0  # in the file: parameters whose gradient was added up
+        self.ops = 0  # in the file
         self.prepare_ns = self.stop_ns = self.export_ns = 0
 
     def prepare(self) -> None:
@@ -198,7 +200,7 @@ class TraceWindow:
         try:
             with _spelled(temporary) as name:
                 self._profile.export_chrome_trace(name)
-            self.kernels, self.gradients = _count(temporary, KERNEL), _count(temporary, GRADIENT)
+            self.kernels, self.gradients, self.ops = _count(temporary, KERNEL, GRADIENT, OP)
             temporary.chmod(0o600)
             temporary.replace(path)
         finally:  # torch writes a file of another name first: a full disk leaves either
@@ -208,15 +210,19 @@ class TraceWindow:
         self.export_ns = perf_counter_ns() - began
 
 
-def _count(path: Path, word: bytes) -> int:
-    """How often a word stands in a file: asking the profiler would make an object of each event."""
-    found, before = 0, b""
+def _count(path: Path, *words: bytes) -> list[int]:
+    """How often words stand in a file: asking the profiler would make an object of each event."""
+    found, before = [0] * len(words), b""
+    longest = max(map(len, words))
     with path.open("rb") as file:
         while part := file.read(PART_BYTES):
             held = before + part
-            found += held.count(word)
-            before = held[1 - len(word) :]
-    return found
+            before = held[1 - longest :]
+            # What fits into the end that is kept is found with the next part.
+            found = [
+                many + held.count(word) - before.count(word) for many, word in zip(found, words, strict=True)
+            ]
+    return [many + before.count(word) for many, word in zip(found, words, strict=True)]
 
 
 @contextlib.contextmanager

@@ -18,7 +18,6 @@ fewer-casts: keep weights in bf16 where that is acceptable, keep activations in 
 take 16-bit logits; torch-compile fuses casts into their neighbours (as does reduce-overhead, the same with
 graphs around it), fused-loss those of a large vocabulary. One-hot rows that are cast to be multiplied with
 need no cast but a lookup: lookup-not-onehot.
-Where much of it gives gradients that nobody uses: no-unused-gradients.
 """
 
 from __future__ import annotations

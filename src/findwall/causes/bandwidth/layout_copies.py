@@ -19,7 +19,6 @@ channels-last for convolutional models, buffer-once where a cache grows by torch
 fewer-copies (no .contiguous() without need, no repeated cat in loops, writing into a preallocated tensor,
 which is a ring where a history moves on); torch-compile removes many, as does reduce-overhead, the same with
 graphs around it. A sort copies all that it is given: topk where only the first few are read.
-Where much of it gives gradients that nobody uses: no-unused-gradients.
 """
 
 from __future__ import annotations

@@ -25,7 +25,6 @@ rows are multiplied with, sparse-embedding where an optimizer walks over tables 
 up, larger-batch (the weights are read once for more rows), smaller-model, custom-kernels that keep more on
 chip, better-hardware (bandwidth, not FLOP/s). Where much of the step is forward work without gradients,
 evaluate-less-often before all of these.
-Where much of it gives gradients that nobody uses: no-unused-gradients.
 """
 
 from __future__ import annotations

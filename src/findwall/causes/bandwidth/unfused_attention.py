@@ -17,7 +17,6 @@ sdpa: torch.nn.functional.scaled_dot_product_attention (FlashAttention or memory
 also with a mask or bias); flex_attention for unusual masks. torch-compile recognises the plain pattern, as
 does reduce-overhead, the same with graphs around it; bf16-autocast halves the matrix.
 Where much of it is forward work without gradients: evaluate-less-often.
-Where much of it gives gradients that nobody uses: no-unused-gradients.
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ torch-compile (fuses chains by itself; reduce-overhead is the same with graphs a
 vocabulary, bf16-autocast (half the bytes), channels-last where convolutions stand between. CUDA graphs alone
 do not help: they save launches, not bytes.
 Where much of it is forward work without gradients: evaluate-less-often.
-Where much of it gives gradients that nobody uses: no-unused-gradients.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ where fp64 is in use and its digits are not needed), bf16-autocast where TF32 is
 older GPUs), lookup-not-onehot where one-hot rows are multiplied with, smaller-model, custom-kernels for the
 last tenths, better-hardware. Where much of the step is forward work without gradients, evaluate-less-often
 before all of these.
-Where much of it gives gradients that nobody uses: no-unused-gradients.
 """
 
 from __future__ import annotations

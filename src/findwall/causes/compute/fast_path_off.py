@@ -20,7 +20,6 @@ channels-last makes 16-bit convolutions faster still. cudnn-benchmark finds fast
 results must stay fp32. lower-precision where the data is fp64: fp32 first. A product with one-hot rows is a
 lookup: lookup-not-onehot.
 Where much of it is forward work without gradients: evaluate-less-often.
-Where much of it gives gradients that nobody uses: no-unused-gradients.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ vocabulary of 50257 becomes 50304; the extra rows are never used). torch-compile
 itself, and copies their operands for it; so does reduce-overhead, the same with graphs around it. Where the
 odd size is a sequence length that changes from batch to batch, pad to fixed lengths.
 Where much of it is forward work without gradients: evaluate-less-often.
-Where much of it gives gradients that nobody uses: no-unused-gradients.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ tensors where few values are put in order, topk where only the first of a sort a
 index-select where rows are taken by number, smooth-fft for Fourier transforms of lengths with a large prime
 in them, custom-kernels as a last resort.
 Where much of it is forward work without gradients: evaluate-less-often.
-Where much of it gives gradients that nobody uses: no-unused-gradients.
 """
 
 from __future__ import annotations

@@ -22,7 +22,6 @@ averages-in-lists (lists of tensors), builtin-ops instead of formulas, vectorise
 group-experts and loop-on-device instead of Python loops, remove-sync (the host must run ahead first),
 omp-threads where the launching thread has to wait for a core.
 Where much of it is forward work without gradients: evaluate-less-often.
-Where much of it gives gradients that nobody uses: no-unused-gradients.
 """
 
 from __future__ import annotations

@@ -26,11 +26,12 @@ from __future__ import annotations
 from findwall.facts.gradient_free_work import Gradientless, is_forward_work, without_gradients
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gone, no_use
 from findwall.fixes.less_work.removed_work import causes_of
-from findwall.model.catalogue import ROOFS
+from findwall.model.catalogue import ROOFS, UNNEEDED
 from findwall.replay.change import Change, NoHostWork
 
 # What such a pass is mostly made of.
 MOVES = (
+    UNNEEDED,
     *ROOFS,
     "slow-kernels",
     "fast-path-off",

@@ -18,46 +18,13 @@ all parameters that is logged) finds none.
 
 from __future__ import annotations
 
-from findwall.facts.facts import time_of
-from findwall.facts.unused_gradients import unused_gradients
-from findwall.facts.user_lines import line_of
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gone, no_use
-from findwall.fixes.less_work.removed_work import causes_of
-from findwall.model.catalogue import ROOFS
-
-# What such a pass is mostly made of.
-MOVES = (
-    *ROOFS,
-    "slow-kernels",
-    "fast-path-off",
-    "misaligned-shapes",
-    "unfused-pointwise",
-    "unfused-attention",
-    "layout-copies",
-    "dtype-casts",
-    "launch-bound",
-)
+from findwall.fixes import Facts, Fix, Outcome
+from findwall.fixes.less_work.removed_work import without_needless
+from findwall.model.catalogue import UNNEEDED
 
 
 def use(facts: Facts) -> Outcome:
-    found = unused_gradients(facts)
-    if found is None:
-        return no_use("no-unused-gradients/none")
-    line = line_of(facts, found.op)
-    claim = Claim(
-        "no-unused-gradients/frozen",
-        {"spent_ms": time_of(facts, found.atoms), "parameters": found.parameters},
-        places=[line] if line is not None else [],
-    )
-    change = gone(facts, found.atoms)
-    return Use(
-        claim,
-        change,
-        causes_of(facts, found.atoms, MOVES),
-        likely=lambda made: change,
-        uncurved=True,
-        condition="stepped-by-no-optimizer",  # one that steps now and then is not seen in a few steps
-    )
+    return without_needless(facts, "no-unused-gradients", "gradients", "stepped-by-no-optimizer")
 
 
-FIX = Fix(MOVES, "needs-review", use, removes=True)
+FIX = Fix((UNNEEDED,), "needs-review", use, removes=True)

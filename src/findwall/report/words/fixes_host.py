@@ -139,10 +139,25 @@ WORDS: dict[str, Words] = {
     ),
     "without-gradients/forward-work": _forward_work,
     "no-unused-gradients/none": "no gradient is worked out that nobody takes away",
-    "no-unused-gradients/frozen": _with_place(
+    "no-unused-gradients/found": _with_place(
         "Leave out gradients that no optimizer uses: `requires_grad_(False)` for what is not trained, or "
-        "`torch.no_grad()` around its call{where}. {parameters:,} parameters get gradients that are only "
-        "added up (if no optimizer steps them now and then): their backward pass takes {spent_ms:per_step}."
+        "`torch.no_grad()` around its call{where}. [[{parameters:,} parameters get gradients that are only "
+        "added up (if no optimizer steps them now and then). ]]Their backward pass takes {spent_ms:per_step}."
+    ),
+    "no-unread-results/none": "nothing is computed that nobody reads, as far as that was seen",
+    "no-unread-results/found": _with_place(
+        "Leave out what nobody reads{where}, or compute it only in the steps that use it: [[{ops:,} ops take "
+        "||it takes ]]{spent_ms:per_step}."
+    ),
+    "reuse-results/none": "nothing is computed twice in a step, as far as that was seen",
+    "reuse-results/found": _with_place(
+        "Keep what was computed before{where} instead of computing it again in the same step: [[{ops:,} ops "
+        "take ||that takes ]]{spent_ms:per_step}."
+    ),
+    "compute-once/none": "nothing is computed alike in every step, as far as that was seen",
+    "compute-once/found": _with_place(
+        "Compute before the loop what is the same in every step{where}, and keep it: [[{ops:,} ops take "
+        "||that takes ]]{spent_ms:per_step}."
     ),
     "evaluate-less-often/none": "hardly any of the step is forward work without gradients",
     "evaluate-less-often/other-layers": (

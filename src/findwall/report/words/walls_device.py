@@ -186,6 +186,24 @@ WORDS: dict[str, Words] = {
     "slow-kernels/less-often": "call them less often and on more data at once, or do the same with other ops",
     "slow-kernels/on-more-data": "call them less often and on more data at once[[, {parts[0]}]]",
     "advise/torch-compile/kernel": "or let torch.compile write a kernel",
+    "unneeded-work/gradients": "{opening} goes to work that nobody needs, {most_ms:ms} of it to "
+    "gradients that no optimizer uses[[ ({places[0]})]]",
+    "unneeded-work/unread": "{opening} goes to work that nobody needs, {most_ms:ms} of it to "
+    "results that nobody reads[[ ({places[0]})]]",
+    "unneeded-work/twice": "{opening} goes to work that nobody needs, {most_ms:ms} of it to "
+    "what the same step has computed before[[ ({places[0]})]]",
+    "unneeded-work/always": "{opening} goes to work that nobody needs, {most_ms:ms} of it to "
+    "what every step computes alike[[ ({places[0]})]]",
+    "unneeded-work/evaluation": "{opening} goes to work that nobody needs, {most_ms:ms} of it to an "
+    "evaluation in every step[[ ({places[0]})]]",
+    "unneeded-work/unknown": "It is unknown whether the step does work that nobody needs: nobody saw "
+    "what its ops read (`findwall run` does).",
+    "advise/no-unused-gradients": "take what is not trained out of the graph, with "
+    "`requires_grad_(False)` or `torch.no_grad()`",
+    "advise/no-unread-results": "leave it out, or compute it only in the steps that use it",
+    "advise/reuse-results": "keep the first result",
+    "advise/evaluate-less-often": "evaluate every n steps",
+    "advise/compute-once": "compute it once, before the loop",
     "recompute/forward-again": "{opening} goes to the forward pass done again inside backward, because "
     "activations are checkpointed",
     "advise/less-recompute": _less_recompute,

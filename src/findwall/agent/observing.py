@@ -1,0 +1,260 @@
+"""The stage behind the trace: two whole iterations whose ops are seen with all their tensors.
+
+Who made what each op reads is known from them: what is computed and never used, twice, or alike in every
+step. torch's observer sees ops and tensors; what it cannot see is told to it, each tensor as a `detach`
+inside a range of ours: parameters and buffers, what Python still holds at the end, and what the host reads
+from memory meanwhile. Times in these iterations mean nothing, and none is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+from findwall.agent.engine import Engine
+from findwall.agent.tracing.graph_captures import CAPTURES
+from findwall.agent.tracing.line_marks import LineMarks
+from findwall.agent.tracing.observer import BY, OBSERVER
+from findwall.apply.registry import REGISTRY, Call, Put, undo_all
+from findwall.machine import torch_device as machine
+from findwall.model.dataflow import BORN, CUT, KEPT, LOOK, SAME, SEEN, STATE
+from findwall.model.measurement import OBSERVED_FILE, Observation
+
+ITERATIONS = 2  # the second shows what is alike in every step, and what of the first is used later
+OLDEST_TORCH = (2, 5)  # before it the observer and the interpreter could wait for each other for ever
+# What the observer takes for an op, ns: 25 to 50 us were measured.
+OP_NS = 50_000
+HELD_UP_AT_MOST_NS = 2_000_000_000
+MOST_TENSORS = 20_000  # that are told to it; chosen by hand
+SUMMED_BYTES = 256 << 20  # of the host's memory that is looked at twice: a quarter of a second
+READS = ("numpy", "tolist", "data_ptr", "__dlpack__")  # with which the host gets at a tensor's memory
+
+
+def barred(engine: Engine) -> str:
+    """Why iterations cannot be observed; empty if they can."""
+    torch, trace = engine.torch, engine.record.trace
+    version = tuple(int(part) for part in str(torch.__version__).split(".")[:2] if part.isdigit())
+    if version < OLDEST_TORCH:
+        return f"torch {torch.__version__} may hang while its ops are observed"
+    if trace is None or trace.file is None or not engine.rank.speaks or engine.window is None:
+        return "it is done beside a trace, on the first rank"
+    if any(CAPTURES.replays):
+        return "the step replays a CUDA graph, whose ops nobody sees"
+    expected = ITERATIONS * OP_NS * engine.window.ops / max(trace.steps, 1)
+    if expected > HELD_UP_AT_MOST_NS:
+        return f"it would hold the job up for about {expected / 1e9:.0f} s"
+    if machine.inside_backward(torch):
+        return "steps end inside backward"
+    return ""
+
+
+class Observing:
+    """Two iterations under torch's observer of ops."""
+
+    name = "observe"
+
+    def __init__(self, engine: Engine, then: Callable[[Engine], None]) -> None:
+        self._then = then
+        self._ended = 0
+        self._puts: list[Put] = []
+        self._path: Path | None = None
+        self._record = engine.record.observed = Observation(why_not=barred(engine))
+        self._usual_ns = engine.usual_ns
+        self._ours_ns = 0
+        self._reads_count = True
+        self._sums: list[tuple[Any, int]] = []  # tensors in the host's memory, and what they held
+        self._began = perf_counter_ns()
+        if not self._record.why_not:
+            self._guard(engine, lambda: self._begin(engine))
+
+    def _begin(self, engine: Engine) -> None:
+        assert engine.folder is not None
+        self._path = engine.folder.rank_path / OBSERVED_FILE
+        with self._counted():
+            state = _state(engine.torch)
+            self._sums = _sums(engine.torch, {id(one) for one in state})
+            OBSERVER.begin(engine.torch, self._path)
+            self._puts.append(REGISTRY.hold(BY, "torch's observer of ops", OBSERVER.end))
+            self._watch_reads(engine.torch)
+            _tell(engine.torch, STATE, state)
+            self._lines = LineMarks(engine.torch)
+            self._puts.append(REGISTRY.hold(BY, "sys.settrace", self._lines.end))
+            self._lines.begin()
+
+    def _watch_reads(self, torch: Any) -> None:
+        def make(original: Call) -> Call:
+            @functools.wraps(original)
+            def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+                if OBSERVER.is_busy and self._reads_count:
+                    with contextlib.suppress(Exception):  # inside the job's own call: it is not told, then
+                        _tell(torch, SEEN, [tensor])
+                return original(tensor, *args, **kwargs)
+
+            return read
+
+        for name in READS:
+            if hasattr(torch.Tensor, name):
+                self._puts.append(REGISTRY.wrap(BY, torch.Tensor, name, make))
+
+    def batch_taken(self, engine: Engine, batch: Any) -> None:
+        """A loader gave this: its tensors are new, whatever lay at their places before."""
+        if OBSERVER.is_busy:
+            self._guard(engine, lambda: _tell(engine.torch, BORN, _tensors_in(engine.torch, batch)))
+
+    def step(self, engine: Engine, now: int) -> None:
+        if not self._record.why_not:
+            self._guard(engine, lambda: self._advance(engine))
+        if self._record.why_not or self._ended >= ITERATIONS:
+            self._then(engine)
+
+    def _advance(self, engine: Engine) -> None:
+        self._ended += 1
+        if not OBSERVER.is_busy:
+            raise RuntimeError("the job started a process meanwhile")
+        if machine.inside_backward(engine.torch):
+            raise RuntimeError("steps end inside backward")
+        if perf_counter_ns() - self._began > 2 * HELD_UP_AT_MOST_NS + ITERATIONS * self._usual_ns:
+            raise RuntimeError("it held the job up for too long")
+        with self._counted():
+            if self._ended < ITERATIONS:
+                _tell(engine.torch, CUT, [])
+                return
+            self._lines.end()
+            self._reads_count = False
+            with engine.torch.autograd.profiler.record_function(LOOK):
+                same = [one for one, was in self._sums if _sum(engine.torch, one) == was]
+            _tell(engine.torch, SAME, same)
+            _tell(engine.torch, KEPT, _kept(engine.torch))
+            self._sums = []
+            self._end()
+        assert self._path is not None
+        self._path.chmod(0o600)
+        self._record.file, self._record.ops = self._path.name, engine.window.ops if engine.window else 0
+        seen = perf_counter_ns() - self._began
+        self._record.held_up_ns = max(int(seen - ITERATIONS * self._usual_ns), self._ours_ns)
+        engine.diary.held_up += self._record.held_up_ns
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        began = perf_counter_ns()
+        try:
+            yield
+        finally:
+            self._ours_ns += perf_counter_ns() - began
+
+    def _guard(self, engine: Engine, action: Callable[[], None]) -> None:
+        """Whatever fails here ends the observing, and nothing else."""
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001 - private parts of torch, and the disk
+            self._drop(str(error) or type(error).__name__)
+
+    def _end(self) -> None:
+        undo_all(self._puts)
+        OBSERVER.end()
+
+    def _drop(self, why: str) -> None:
+        self._record.why_not = why
+        with contextlib.suppress(Exception):  # the same private parts
+            self._end()
+        if self._path is not None:
+            with contextlib.suppress(OSError):
+                self._path.unlink(missing_ok=True)
+
+    def close(self, engine: Engine) -> None:
+        if not self._record.why_not and not self._record.file:
+            self._drop("the job ended first")
+
+
+def _tell(torch: Any, name: str, tensors: Iterable[Any]) -> None:
+    with torch.autograd.profiler.record_function(name):
+        for tensor in tensors:
+            tensor.detach()
+
+
+def _plain(torch: Any, tensor: Any) -> bool:
+    """No subclass, which may do anything, and one that lies in memory."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return False
+    return tensor.layout is torch.strided and tensor.device.type != "meta"
+
+
+def _objects(kind: type) -> list[Any]:
+    """Those of a kind that Python knows. Their type is looked at, never asked: proxies answer with work."""
+    return [one for one in gc.get_objects() if issubclass(type(one), kind)]
+
+
+def _state(torch: Any) -> list[Any]:
+    """Parameters and buffers of all modules."""
+    found = {
+        id(one): one
+        for module in _objects(torch.nn.Module)
+        for held in (module.__dict__.get("_parameters"), module.__dict__.get("_buffers"))
+        for one in (held or {}).values()
+        if _plain(torch, one)
+    }
+    if len(found) > MOST_TENSORS:
+        raise RuntimeError(f"the job holds {len(found)} parameters and buffers")
+    return list(found.values())
+
+
+def _kept(torch: Any) -> list[Any]:
+    """What Python holds, but for gradients that no optimizer has: they are held by their parameters alone."""
+    optimizers = _objects(torch.optim.Optimizer)
+    stepped = {id(one): one for optimizer in optimizers for one in _parameters(optimizer)}
+    tensors = [one for one in _objects(torch.Tensor) if _plain(torch, one)]
+    others = {
+        one.grad.data_ptr()
+        for one in tensors
+        if type(one) is torch.nn.Parameter and id(one) not in stepped and one.grad is not None
+    }
+    gradients = [one.grad for one in stepped.values() if one.grad is not None and _plain(torch, one.grad)]
+    found = {id(one): one for one in [*tensors, *gradients] if one.data_ptr() not in others}
+    if len(found) > MOST_TENSORS:
+        raise RuntimeError(f"the job holds {len(found)} tensors")
+    return list(found.values())
+
+
+def _tensors_in(torch: Any, batch: Any) -> list[Any]:
+    """Of a batch, however it is packed."""
+    found: list[Any] = []
+    left = [batch]
+    while left and len(found) < MOST_TENSORS:
+        one = left.pop()
+        if _plain(torch, one):
+            found.append(one)
+        elif isinstance(one, dict):
+            left += one.values()
+        elif isinstance(one, (list, tuple)):
+            left += one
+        elif hasattr(one, "__dict__"):
+            left += vars(one).values()
+    return found
+
+
+def _sums(torch: Any, but: set[int]) -> list[tuple[Any, int]]:
+    """Tensors of the host that Python holds, and sums over what they hold: numpy may change them unseen."""
+    found: list[tuple[Any, int]] = []
+    left = SUMMED_BYTES
+    for one in _objects(torch.Tensor):
+        if _plain(torch, one) and one.device.type == "cpu" and id(one) not in but:
+            left -= one.numel() * one.element_size()
+            if left < 0 or len(found) >= MOST_TENSORS:
+                return []  # too much to look at: then nothing is said to be the same
+            found.append((one, _sum(torch, one)))
+    return found
+
+
+def _sum(torch: Any, tensor: Any) -> int:
+    plain = tensor.detach().resolve_conj().resolve_neg().flatten()
+    return zlib.crc32(plain.contiguous().view(torch.uint8).numpy()) if plain.numel() else 0
+
+
+def _parameters(optimizer: Any) -> list[Any]:
+    return [one for group in getattr(optimizer, "param_groups", ()) for one in group.get("params", ())]

@@ -1,0 +1,50 @@
+"""Work that nobody needs: the same losses come out without it.
+
+What it finds:
+Gradients that reach no parameter which is trained, as those of a teacher or a frozen backbone that is still
+in the graph. Results that nobody reads. What was computed before in the same step. What every step computes
+alike, from what never changes. An evaluation in every step.
+
+Why it costs:
+It takes its time at whatever speed, and no faster kernel is as fast as none.
+
+How it is told apart:
+`findwall run` sees two iterations after the trace with all tensors of all ops, and follows who reads what:
+the host, an update, something that is kept, or something that one of these reads. What nobody reads is
+unneeded. Two ops compute the same if they have the same name and read the same values. From a trace alone
+only gradients that are added up and never taken away are known. Unneeded work is of this cause before any
+other: a roof that is reached by it is none.
+
+What helps:
+no-unused-gradients: take what is not trained out of the graph. no-unread-results: leave out what nobody
+reads. reuse-results: keep what was computed. compute-once: compute what never changes before the loop.
+"""
+
+from __future__ import annotations
+
+from findwall.causes import Cause, Claim, Facts, Told, lines
+from findwall.facts.facts import time_of
+from findwall.model.catalogue import UNNEEDED
+
+FIX_OF = {
+    "gradients": "no-unused-gradients",
+    "unread": "no-unread-results",
+    "twice": "reuse-results",
+    "always": "compute-once",
+    "evaluation": "evaluate-less-often",
+}
+
+
+def says(facts: Facts) -> Told | Claim:
+    if not facts.unneeded:
+        return Claim("unneeded-work/unknown")
+    most = facts.unneeded[0]
+    figures = {"most_ms": time_of(facts, most.atoms), "ops": most.ops or None, "kinds": len(facts.unneeded)}
+    places = lines(most.place)
+    return Told(
+        Claim(f"unneeded-work/{most.kind}", figures, places=places),
+        Claim(f"advise/{FIX_OF[most.kind]}", places=places),
+    )
+
+
+CAUSE = Cause(UNNEEDED, says)

@@ -1,0 +1,156 @@
+"""What an iteration computes twice, and what every iteration computes alike.
+
+Two ops compute the same where they have the same name, were given the same numbers, and read the same values:
+what an op wrote that computes the same, or what was there before. A number of Python's that meets a tensor
+has no value in what was observed, so an op that reads one is like no other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+
+import msgspec
+import numpy as np
+
+from findwall.dataflow.linking import BEFORE, Flow, in_backward, of_ours, opaque, rows_under, second_begins
+from findwall.model.dataflow import CHANGE, READ, SAME, STATE
+from findwall.model.events import Bool
+from findwall.model.intervals import I64
+
+# By chance, or by what a library keeps for itself.
+_RANDOM = re.compile(
+    r"rand|normal_?$|bernoulli|dropout|uniform|multinomial|exponential|poisson|rrelu|geometric|cauchy|_rnn"
+    r"|lstm|gru|c10d::"
+)
+_DROPS = {"aten::scaled_dot_product_attention": 4}  # which argument is the share that is dropped
+
+
+class Repeats(msgspec.Struct, frozen=True):
+    """Rows of outermost ops of the first iteration."""
+
+    twice: I64  # the later ones of several that compute the same
+    always: I64  # what the second iteration computes alike, from what stays as it is
+
+
+def repeats(flow: Flow) -> Repeats:
+    observed = flow.observed
+    heads = flow.heads()
+    heads = heads[~np.isin(heads, of_ours(observed))]
+    values = _Values(flow, heads.tolist())
+    sharable = _makes_what_stays(flow) & ~in_backward(observed)
+    begins = second_begins(observed)
+    first = heads[(heads < begins) & sharable[heads]].tolist()
+    second = {values.of[head] for head in heads[heads >= begins].tolist()}
+    seen: set[Hashable] = set()
+    twice, always = [], []
+    for head in first:
+        value = values.of[head]
+        if value in seen:
+            twice.append(head)
+        seen.add(value)
+        if head in values.fixed and value in second:
+            always.append(head)
+    return Repeats(np.array(twice, np.int64), np.array(always, np.int64))
+
+
+class _Values:
+    """What each op computes, as a number: the same where it is the same."""
+
+    def __init__(self, flow: Flow, heads: list[int]) -> None:
+        self._flow = flow
+        self._numbers: dict[Hashable, int] = {}
+        self._reads = _reads(flow)
+        self._place = dict(
+            zip(
+                zip(flow.wrote.tolist(), flow.written.tolist(), strict=True), flow.place.tolist(), strict=True
+            )
+        )
+        self._stays = _stays(flow)
+        self.of: dict[int, int] = {}
+        self.fixed: set[int] = set()  # ops that read nothing which may be another in the next step
+        chance = _by_chance(flow)
+        for head in heads:
+            key = None if chance[head] else self._key(head)
+            self.of[head] = self._numbers.setdefault(key or ("only", head), len(self._numbers))
+            if key is not None and self._is_fixed(head):
+                self.fixed.add(head)
+
+    def _key(self, head: int) -> Hashable | None:
+        """None where it reads what an op wrote that nobody can tell."""
+        observed = self._flow.observed
+        inputs: list[Hashable] = []
+        for writer, storage, region, dtype in self._reads.get(head, ()):
+            if writer == BEFORE:
+                inputs.append((BEFORE, storage, region, dtype))
+                continue
+            maker = int(self._flow.head[writer])
+            if maker not in self.of:
+                return None
+            made = self.of[maker], writer - maker, self._place.get((writer, storage), -1)
+            inputs.append((made, region, dtype))
+        return int(observed.name[head]), int(observed.arguments[head]), tuple(inputs)
+
+    def _is_fixed(self, head: int) -> bool:
+        return all(
+            storage in self._stays if writer == BEFORE else int(self._flow.head[writer]) in self.fixed
+            for writer, storage, _, _ in self._reads.get(head, ())
+        )
+
+
+def _reads(flow: Flow) -> dict[int, list[tuple[int, int, int, int]]]:
+    """What each outermost op itself reads: who wrote it, in which storage, which part, as what."""
+    observed = flow.observed
+    own = np.flatnonzero(flow.head[flow.reader] == flow.reader)
+    columns = (
+        flow.writer[own],
+        flow.storage[own],
+        observed.region[flow.use[own]],
+        observed.type[flow.use[own]],
+    )
+    found: dict[int, list[tuple[int, int, int, int]]] = {}
+    for reader, *read in zip(flow.reader[own].tolist(), *(one.tolist() for one in columns), strict=True):
+        found.setdefault(reader, []).append((read[0], read[1], read[2], read[3]))
+    return found
+
+
+def _by_chance(flow: Flow) -> Bool:
+    """Ops whose result is never known to be that of another: random ones, and what reads a number of Python's
+    without a value, or does nobody sees what."""
+    observed = flow.observed
+    found = np.array([_RANDOM.search(name) is not None for name in observed.names], bool)[observed.name]
+    found |= opaque(observed)
+    for at, name in enumerate(observed.names):
+        for row in np.flatnonzero(observed.name == at).tolist() if name in _DROPS else ():
+            given = msgspec.json.decode(observed.given[int(observed.arguments[row])])
+            found[row] |= len(given) > _DROPS[name] and bool(given[_DROPS[name]])
+    found[np.unique(flow.head[found & (flow.head >= 0)])] = True  # what runs inside an op decides for it
+    reads = np.isin(observed.way, (READ, CHANGE))
+    unlinked = reads & ~np.isin(np.arange(len(observed.op)), flow.use)
+    found[observed.op[unlinked]] = True
+    return found
+
+
+def _stays(flow: Flow) -> set[int]:
+    """Storages of before that nobody changes. What lies in the host's memory may be changed unseen: of that
+    only parameters, buffers, and what was looked at."""
+    observed = flow.observed
+    told = np.isin(flow.reader, list(rows_under(observed, STATE) | rows_under(observed, SAME)))
+    stays = set(flow.storage[told].tolist())
+    stays |= set(np.flatnonzero((flow.born == BEFORE) & ~flow.on_host).tolist())
+    return stays - set(flow.written[flow.born[flow.written] == BEFORE].tolist())
+
+
+def _makes_what_stays(flow: Flow) -> Bool:
+    """Ops that make something nobody changes afterwards, and change nothing themselves: one result could
+    serve instead of several. Views make nothing."""
+    makes = np.zeros(len(flow.observed), bool)
+    spoilt = np.zeros(len(flow.observed), bool)
+    maker: dict[int, int] = {}
+    for row, storage in zip(flow.wrote.tolist(), flow.written.tolist(), strict=True):
+        head = int(flow.head[row])
+        first = maker.setdefault(storage, head)
+        makes[head] = True
+        if flow.born[storage] == BEFORE or first != head:
+            spoilt[[first, head]] = True
+    return makes & ~spoilt

@@ -1,0 +1,144 @@
+"""What a step does for nothing: gradients that nobody uses, results that nobody reads, what was computed
+before in the same step, and what every step computes alike.
+
+Told by the graph of the step where there is one. Without one, only gradients are known that are added up and
+never taken away (`added_gradients.py`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.dataflow.added_gradients import unused_gradients
+from findwall.dataflow.joining import Joined
+from findwall.dataflow.linking import Flow, in_backward, rows_under
+from findwall.dataflow.repeats import repeats
+from findwall.dataflow.usefulness import ACCUMULATES, training_heads, used_heads, written_unseen
+from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, NEARLY_ALL
+from findwall.model.dataflow import KEPT, LINE, Needless, Unneeded
+from findwall.model.intervals import I64
+from findwall.work.work_facts import WorkFacts
+
+
+def unneeded(facts: WorkFacts, graph: Joined | None) -> tuple[Unneeded, ...]:
+    """The largest first; each piece of the step is in one of them at most."""
+    if graph is None:
+        added = unused_gradients(facts)
+        if added is None:
+            return ()
+        return (Unneeded("gradients", added.atoms, added.op, 0, "", added.parameters, by_graph=False),)
+    if written_unseen(graph.flow):
+        return ()
+    return _by_graph(facts, graph)
+
+
+def trains(facts: WorkFacts, graph: Joined, atoms: I64) -> bool:
+    """Whether most of some atoms' work goes into an update, whatever way it takes."""
+    op = graph.op[_host_row(facts)[atoms]]
+    used = (op >= 0) & training_heads(graph.flow)[np.maximum(op, 0)]
+    own = facts.atoms.own[atoms]
+    return bool(own[used].sum() > MAJORITY_SHARE * own.sum())
+
+
+def called_from(facts: WorkFacts, graph: Joined, atoms: I64) -> str:
+    """The job's own line that most of some atoms come from; empty where nobody knows it."""
+    op = graph.op[_host_row(facts)[atoms]]
+    spent = np.bincount(op[op >= 0], facts.atoms.own[atoms][op >= 0], minlength=len(graph.flow.observed))
+    return _caller(graph.flow, spent)
+
+
+def _by_graph(facts: WorkFacts, graph: Joined) -> tuple[Unneeded, ...]:
+    op = graph.op[_host_row(facts)]
+    own = facts.atoms.own
+    found = []
+    free = op >= 0
+    for kind, heads in _heads(graph.flow).items():
+        mine = free & np.isin(op, heads)
+        if kind == "always" and own[mine].sum() > NEARLY_ALL * own.sum():
+            continue  # a loop over one input: what would be left of it?
+        if own[mine].sum() < MENTION_SHARE * own.sum():
+            continue
+        free &= ~mine
+        atoms = np.flatnonzero(mine)
+        found.append(_told(facts, graph, kind, atoms, op[atoms]))
+    return tuple(sorted(found, key=lambda one: -own[one.atoms].sum()))
+
+
+def _host_row(facts: WorkFacts) -> I64:
+    """The host row that issued each atom, as far as one did."""
+    launch = facts.links.launch[facts.kernels.row[facts.atoms.index]]
+    return np.maximum(launch, 0)
+
+
+def _heads(flow: Flow) -> dict[Needless, I64]:
+    """Rows of the graph, by what they are needless for."""
+    observed = flow.observed
+    heads = flow.heads()
+    unused = heads[~used_heads(flow)[heads]]
+    backward = in_backward(observed)
+    again = repeats(flow)
+    # Without findwall in the job nobody knows what Python keeps.
+    unread = unused[~backward[unused]] if KEPT in observed.names else unused[:0]
+    return {
+        "gradients": unused[backward[unused]],
+        "unread": unread,
+        "always": again.always,
+        "twice": np.union1d(again.twice, _gradients_of(flow, again.twice)),
+    }
+
+
+def _gradients_of(flow: Flow, heads: I64) -> I64:
+    """What the backward pass does for some ops. Ops that record nothing bear the number of the next one that
+    does: the last with a number is its owner."""
+    owner, numbers = _owners(flow), _numbers_in_backward(flow)
+    rows = flow.heads()
+    wanted = set(heads.tolist())
+    return np.array([row for row in rows.tolist() if owner.get(int(numbers[row]), -1) in wanted], np.int64)
+
+
+def _owners(flow: Flow) -> dict[int, int]:
+    observed = flow.observed
+    forward = np.flatnonzero(~in_backward(observed) & (observed.sequence >= 0) & (flow.head >= 0))
+    return dict(zip(observed.sequence[forward].tolist(), flow.head[forward].tolist(), strict=True))
+
+
+def _numbers_in_backward(flow: Flow) -> I64:
+    """The number of the node of autograd's around each row; -1 none."""
+    observed = flow.observed
+    numbers = np.full(len(observed), -1, np.int64)
+    for row in np.flatnonzero(observed.is_backward & (observed.sequence >= 0)).tolist():
+        numbers[row : int(observed.last[row]) + 1] = observed.sequence[row]
+    return numbers
+
+
+def _told(facts: WorkFacts, graph: Joined, kind: Needless, atoms: I64, op: I64) -> Unneeded:
+    flow = graph.flow
+    spent = np.bincount(op, facts.atoms.own[atoms], minlength=len(flow.observed))
+    heads = np.unique(op)
+    rows = np.flatnonzero(np.isin(graph.op, [int(np.argmax(spent))]))
+    adds = rows_under(flow.observed, ACCUMULATES) if kind == "gradients" else set()
+    return Unneeded(
+        kind=kind,
+        atoms=atoms,
+        op=int(rows[0]) if len(rows) else -1,
+        ops=len(heads),
+        place=_caller(flow, spent),
+        gradients=_accumulators(flow, heads, adds),
+    )
+
+
+def _accumulators(flow: Flow, heads: I64, adds: set[int]) -> int:
+    nodes = {int(flow.observed.parent[head]) for head in heads.tolist() if head in adds}
+    return len(nodes)
+
+
+def _caller(flow: Flow, spent: I64) -> str:
+    """The line whose ops take most of it: for a gradient, that of its forward op."""
+    observed = flow.observed
+    owner, numbers = _owners(flow), _numbers_in_backward(flow)
+    by_line: dict[int, float] = {}
+    for head in np.flatnonzero(spent > 0).tolist():
+        forward = owner.get(int(numbers[head]), head) if numbers[head] >= 0 else head
+        by_line[int(observed.line[forward])] = by_line.get(int(observed.line[forward]), 0.0) + spent[head]
+    best = max(by_line, key=lambda line: by_line[line], default=-1)
+    return observed.names[best].removeprefix(LINE) if best >= 0 else ""

@@ -1,0 +1,103 @@
+"""What of an iteration anybody uses.
+
+Something is used if the host reads it, if it changes what was there before, if Python still holds it when the
+last iteration ends, or if something that is used reads it. The gradient of a parameter is used only by who
+reads it: adding it to another gradient of the same parameter is not enough.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from findwall.dataflow.linking import BEFORE, Flow, of_ours, opaque, rows_under
+from findwall.model.dataflow import CHANGE, KEPT, MAKE, OVERWRITE, SEEN, Observed
+from findwall.model.events import Bool
+from findwall.model.intervals import I64
+
+ACCUMULATES = "torch::autograd::AccumulateGrad"
+# Reads by the host, and messages to other processes.
+_READS = re.compile(
+    r"^aten::(item|_local_scalar_dense|is_nonzero|equal|allclose|_async_error|_assert\w*)$|^c10d::|^nccl"
+)
+
+
+def used_heads(flow: Flow) -> Bool:
+    """Which outermost ops, by row, somebody uses."""
+    return _reaching(flow, np.union1d(_read(flow), _changes(flow)))
+
+
+def training_heads(flow: Flow) -> Bool:
+    """Which of them change what was there before, parameters most of all, or are read for that: what only the
+    host reads is not among them."""
+    return _reaching(flow, _changes(flow))
+
+
+def _reaching(flow: Flow, roots: I64) -> Bool:
+    """Rows from which something flows into one of these."""
+    unit = np.where(flow.head >= 0, flow.head, np.arange(len(flow.head)))
+    seen = flow.writer >= 0
+    feeds: dict[int, list[int]] = {}
+    for one, other in zip(unit[flow.writer[seen]].tolist(), unit[flow.reader[seen]].tolist(), strict=True):
+        if one != other:
+            feeds.setdefault(other, []).append(one)
+    left = np.unique(unit[roots]).tolist()
+    used = np.zeros(len(flow.head), bool)
+    used[left] = True
+    while left:
+        for one in feeds.pop(left.pop(), ()):
+            if not used[one]:
+                used[one] = True
+                left.append(one)
+    return used
+
+
+def _changes(flow: Flow) -> I64:
+    """Ops that change what was there before. A gradient that is added to another one is not yet used."""
+    older = flow.wrote[flow.born[flow.written] == BEFORE]
+    return np.setdiff1d(older, [*rows_under(flow.observed, ACCUMULATES), *of_ours(flow.observed)])
+
+
+def _read(flow: Flow) -> I64:
+    """What the host reads, or Python keeps."""
+    observed = flow.observed
+    reads = np.array([_READS.search(name) is not None for name in observed.names], bool)[observed.name]
+    reads |= opaque(observed)
+    reads[_to_host(observed)] = True
+    reads[_without_a_result(observed)] = True
+    reads[of_ours(observed)] = False
+    reads[list(rows_under(observed, KEPT) | rows_under(observed, SEEN))] = True
+    return np.flatnonzero(reads)
+
+
+def _to_host(observed: Observed) -> I64:
+    """Ops that bring something from a device to the host, where nobody sees who reads it."""
+    host = np.array([name == "cpu" for name in observed.devices], bool)
+    if host.all():
+        return np.zeros(0, np.int64)
+    here = host[observed.device]
+    makes = np.isin(observed.way, (MAKE, CHANGE, OVERWRITE))
+    given = np.unique(observed.op[~makes & ~here])
+    found: I64 = np.intersect1d(np.unique(observed.op[makes & here]), given)
+    return found
+
+
+def _without_a_result(observed: Observed) -> I64:
+    """Ops that were given tensors, make none and change none: what they do is done elsewhere."""
+    has = np.zeros(len(observed), bool)
+    has[observed.op[np.isin(observed.way, (MAKE, CHANGE, OVERWRITE))]] = True
+    given = np.zeros(len(observed), bool)
+    given[observed.op] = True
+    return np.flatnonzero(observed.is_op & given & ~has)
+
+
+def written_unseen(flow: Flow) -> bool:
+    """Whether somebody reads memory that no op wrote: kernels run here that nobody sees."""
+    observed = flow.observed
+    written = np.unique(flow.written)
+    blank = (flow.writer == BEFORE) & (flow.born[flow.storage] != BEFORE) & ~np.isin(flow.storage, written)
+    computes = np.zeros(len(observed), bool)
+    computes[np.unique(flow.wrote)] = True
+    reads = observed.way[flow.use] != CHANGE
+    return bool((blank & reads & computes[flow.reader]).any())

@@ -1,0 +1,99 @@
+"""What torch's observer saw of whole iterations: ops, and the tensors that each of them used.
+
+Columns of two tables. A row of ops is in the order in which ops began; a use is one tensor that one op was
+given, changed or made. A tensor is a region of a storage: storages are known by where they lie, and a place
+is used again once a storage is freed, so that alone it says little (`dataflow/linking.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from findwall.model.events import Bool
+from findwall.model.intervals import I64
+
+# What an op does with a tensor.
+READ, CHANGE, OVERWRITE, MAKE = range(4)
+
+# Ranges that findwall itself puts into what is observed. Each holds a `detach` of every tensor it names.
+STATE = "findwall::state"  # parameters and buffers of modules, when the first iteration begins
+BORN = "findwall::born"  # a batch that a loader gives: no op made it
+CUT = "findwall::step"  # between two iterations
+SAME = "findwall::same"  # what else lies in the host's memory and did not change all the while
+KEPT = "findwall::kept"  # what Python still holds when the last one ends
+SEEN = "findwall::read"  # the host reads a tensor as it lies in memory
+LINE = "findwall::line "  # the job comes to this line: "findwall::line train.py:88"
+LOOK = "findwall::look"  # findwall looks at tensors: nothing of the job's
+OURS = "findwall::"
+
+
+class Region(msgspec.Struct, frozen=True):
+    """Which bytes of a storage a tensor is: the first, the one past the last, and (stride, length) of each
+    dimension that is longer than one, widest stride first."""
+
+    first: int
+    end: int
+    dims: tuple[tuple[int, int], ...]
+    width: int  # bytes of an element
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has every byte between its first and its last."""
+        elements = 1
+        for _, length in self.dims:
+            elements *= length
+        return elements * self.width == self.end - self.first
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """Some iterations of a job, op by op."""
+
+    names: list[str]
+    given: list[bytes]  # what ops were given besides tensors, each once
+    regions: list[Region]
+    types: list[str]  # of numbers, as torch's C++ calls them
+    devices: list[str]
+    # an op each
+    name: I64
+    parent: I64  # the row around it; -1 none
+    last: I64  # the last row that began inside it; itself where none did
+    thread: I64
+    sequence: I64  # of autograd: that of the forward op, also on its backward; -1 none
+    is_op: Bool  # it has a schema: no range, and no node of autograd's
+    is_backward: Bool  # a node of autograd's, which runs what is inside
+    arguments: I64  # into `given`
+    line: I64  # of the job's own, into `names`: where it was called; -1 unknown
+    # a use each, by the op
+    op: I64
+    way: I64
+    storage: I64  # the same number may be another storage later
+    region: I64
+    type: I64
+    device: I64
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+    def uses_of(self, row: int) -> slice:
+        first, end = np.searchsorted(self.op, [row, row + 1])
+        return slice(int(first), int(end))
+
+
+# For nothing: gradients that nobody uses, results that nobody reads, what was computed before in the same
+# step, what every step computes alike, an evaluation in every step.
+Needless = Literal["gradients", "unread", "always", "twice", "evaluation"]
+
+
+class Unneeded(msgspec.Struct, frozen=True):
+    """What a step does for nothing, of one kind."""
+
+    kind: Needless
+    atoms: I64  # device time
+    op: int  # the row of the trace that takes most of it; -1 unknown
+    ops: int  # of a step; 0 unknown
+    place: str  # the job's own line; empty where nobody knows it
+    gradients: int = 0  # parameters whose gradient nobody takes away, of a step
+    by_graph: bool = True  # else by gradients that are only added up

@@ -1,0 +1,68 @@
+"""Steps that torch really runs on the CPU, traced and then observed as `findwall run` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from findwall.agent import observing
+from findwall.agent.tracing.line_marks import LineMarks
+from findwall.agent.tracing.observer import OBSERVER
+from findwall.dataflow.linking import Flow, link_flow
+from findwall.facts.facts import Facts
+from findwall.model.dataflow import CUT, KEPT, LOOK, SAME, STATE
+from findwall.readers import read_trace
+from findwall.readers.observed_steps import read_observed_steps
+from sketch import facts_of
+
+Step = Callable[[], Any]
+RECORDINGS = 6  # at most, of the same steps
+
+
+def observe(step: Step, path: Path, iterations: int = 2) -> None:
+    """As the stage does, without a job around it."""
+    state = observing._state(torch)
+    sums = observing._sums(torch, {id(one) for one in state})
+    OBSERVER.begin(torch, path)
+    lines = LineMarks(torch)
+    try:
+        observing._tell(torch, STATE, state)
+        lines.begin()
+        for number in range(iterations):
+            step()
+            if number < iterations - 1:
+                observing._tell(torch, CUT, [])
+        lines.end()
+        with torch.profiler.record_function(LOOK):
+            same = [one for one, was in sums if observing._sum(torch, one) == was]
+        observing._tell(torch, SAME, same)
+        observing._tell(torch, KEPT, observing._kept(torch))
+    finally:
+        lines.end()
+        OBSERVER.end()
+
+
+def flow_of(step: Step, folder: Path, iterations: int = 2) -> Flow:
+    step()
+    observe(step, folder / "observed.json", iterations)
+    return link_flow(read_observed_steps(folder / "observed.json"))
+
+
+def facts_with_flow(step: Step, folder: Path) -> Facts:
+    """Traced and observed. Where others disturbed a traced step, it is recorded again."""
+    step()
+    for _ in range(RECORDINGS):
+        with torch.profiler.profile(record_shapes=True) as profiler:
+            for number in range(3):
+                with torch.profiler.record_function(f"ProfilerStep#{number}"):
+                    step()
+        profiler.export_chrome_trace(str(folder / "trace.json"))
+        timeline = read_trace(folder / "trace.json")
+        if not facts_of(timeline, device_kind="cpu").whole.cold_ms:
+            break
+    observe(step, folder / "observed.json")
+    seen = read_observed_steps(folder / "observed.json")
+    return facts_of(timeline, device_kind="cpu", observed=seen)
