@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
+from findwall.apply.live_threads import one_thread_each
 from findwall.model.applied import Place
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
 
+INIT = "worker_init_fn"
 SHUFFLES = "shuffles"  # a place: its loader draws the order of its samples
 
 
@@ -36,3 +39,25 @@ def _refuse_shared(editor: Editor, place: Place, values: dict[str, str]) -> None
             f"Pass `{listed}` only for the loader that feeds the steps: line {here.line} of "
             f"{Path(here.file).name} makes others too."
         )
+
+
+def use_one_thread(editor: Editor, place: Place) -> None:
+    """In each worker, by the same code that did it in the trial."""
+    if place.library:
+        editor.remark(
+            "Set OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1 before the start if NumPy makes the samples: "
+            "the workers of the trial used one thread each."
+        )
+    elif INIT in place.given or any(one.arg == INIT for one in editor.call(place.spots[0]).keywords):
+        editor.remark(
+            f"In {INIT}, limit the libraries that make samples to one thread "
+            "(`threadpoolctl.threadpool_limits(1)`): the workers of the trial used one each."
+        )
+    else:
+        editor.set_arguments(place, **{INIT: one_thread_each.__name__})
+        edits = editor.file(place.spots[0].file)
+        edits.at_start("\n" + inspect.getsource(one_thread_each).rstrip())
+        if (opencv := edits.source.name_of("cv2")) is not None:
+            editor.remark(
+                f"Call `{opencv}.setNumThreads(0)` in {one_thread_each.__name__}, as the trial did."
+            )

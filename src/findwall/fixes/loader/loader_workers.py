@@ -22,6 +22,7 @@ on, as torch then draws one number less an epoch.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import Any
 
@@ -29,31 +30,33 @@ import numpy as np
 from msgspec.structs import replace
 
 from findwall.apply.applying import Effect
-from findwall.apply.live_threads import usable_cores
+from findwall.apply.live_threads import on_one_thread, usable_cores
 from findwall.facts.best_changes import best_step
 from findwall.facts.figures import restarting_ms
 from findwall.facts.host_cores import (
     WORKER_SHARE,
-    computing_share,
+    cores_a_batch,
     cores_of,
-    share_of_worker,
+    cores_while_loading,
+    load_of_batches,
+    only_waits,
+    shares_of_worker,
+    uses_threads,
     workers_a_core,
-    workers_busy,
     workers_needed,
 )
 from findwall.fixes import Claim, Facts, Figure, Fix, Likely, Outcome, Use, no_use, range_names, step_ms
 from findwall.fixes.loader.live_loaders import Unchanged, loaders, set_on, workers_of
 from findwall.fixes.loader.loader_notes import note_others, note_shuffling
-from findwall.fixes.loader.loader_patch import set_in_loader
+from findwall.fixes.loader.loader_patch import set_in_loader, use_one_thread
 from findwall.fixes.loader.loader_refusals import LOADER_UNSEEN, loader_waits_little
-from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WORTH_IT
+from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Elsewhere, HostWork, Measured, Scale, without
 from findwall.replay.graph import LAUNCHING
 from findwall.step.step_facts import StepFacts
 
 MOVES = ("loader-starved",)
-MANY_THREADS_SHARE = 0.125  # the same where tensor ops, which all cores share, make most of a batch
 MOST_UNASKED, AHEAD = 8, 4  # workers, and batches each of them makes ahead. Chosen by hand.
 # Times as long, beside workers that are busy: seen on one machine with a V100, where four workers took over.
 LAUNCHES_BESIDE_WORKERS, COPIES_BESIDE_WORKERS = 1.3, 1.4
@@ -63,47 +66,61 @@ def use(facts: Facts) -> Outcome:
     waited = facts.spent_ms("loader-starved")
     if restarting_ms(facts) > MAJORITY_SHARE * waited:
         return no_use("loader-workers/only-start")
-    names = " ".join(range_names(facts))
+    names, threads = " ".join(range_names(facts)), uses_threads(facts)
     if "_SingleProcessDataLoaderIter" in names:
         workers = workers_needed(facts, 0)
-        sure = workers is not None and _keep_up(facts, workers)
+        asked = _parameters(workers, threads)
+        figures = {"waits_ms": waited, "busy_cores": cores_while_loading(facts) if threads else None, **asked}
+        sure = workers is not None and _keep_up(facts, workers) and not only_waits(facts)
         return Use(
-            Claim("loader-workers/none-yet", {"waits_ms": waited, **_parameters(workers)}),
+            Claim("loader-workers/none-yet", figures),
+            _best(facts),
             likely=(lambda made: _beside(facts, workers or 1, _share(facts))) if sure else None,
             uncurved=True,
-            parameters=_parameters(workers),
+            parameters=asked,
         )
     if "_MultiProcessingDataLoaderIter" in names:
         have, cores = facts.rank.loader_workers, cores_of(facts)
         if have and cores and have >= workers_a_core(facts) * cores:
             return no_use("loader-workers/as-many-as-cores", have=have, cores=cores)
-        asked = _parameters(workers_needed(facts, have) if have else None)
+        asked = _parameters(workers_needed(facts, have) if have else None, threads)
         hidden = waited < WORTH_IT * step_ms(facts)  # a queue hides that they are no faster than the step
         claim = Claim(
             f"loader-workers/{'hardly-ahead' if hidden else 'more'}",
             {"have": have, "waits_ms": waited, **asked},
         )
         return Use(claim, uncurved=True, parameters=asked)
-    return Use(
-        Claim("loader-workers/some", {"waits_ms": waited, **_parameters(None)}), parameters=_parameters(None)
-    )
+    asked = _parameters(None, threads)
+    return Use(Claim("loader-workers/some", {"waits_ms": waited, **asked}), parameters=asked)
 
 
-def _parameters(workers: int | None) -> dict[str, Figure]:
-    """What the loader is given; as many workers as there are cores where nobody knows a number."""
-    return {"prefetch": AHEAD} if workers is None else {"workers": workers, "prefetch": AHEAD}
+def _parameters(workers: int | None, threads: bool | None) -> dict[str, Figure]:
+    """What the loader is given; as many workers as there are cores where nobody knows a number. One thread in
+    each is no loss to any of them, so that it is asked for unless batches are known to take no more."""
+    given: dict[str, Figure] = {"prefetch": AHEAD}
+    if workers is not None:
+        given = {"workers": workers, **given}
+    return given if threads is False else {**given, "threads": 1}
+
+
+def _best(facts: Facts) -> Change | None:
+    """Batches that take a core's time take it in a worker too, and there are so many cores."""
+    cores, own = cores_of(facts), cores_a_batch(facts)
+    if not cores or not own or only_waits(facts):
+        return None
+    return Change((Elsewhere("loader-starved", cores / own),))
 
 
 def _keep_up(facts: Facts, workers: int) -> bool:
     """Whether so many workers do even where each makes far less of a batch than the training process does: it
     may use many cores for one batch, a worker uses one."""
-    busy = workers_busy(facts, 0)
-    return busy is not None and workers * min(FAIR_PART, _share(facts)) >= busy * WORKER_SHARE
+    load = load_of_batches(facts)
+    return load is not None and workers * shares_of_worker(facts)[1] >= load
 
 
 def _share(facts: Facts) -> float:
     """Of what the training process makes of a batch in the same time: what a worker likely does."""
-    return MANY_THREADS_SHARE if computing_share(facts) > MAJORITY_SHARE else share_of_worker(facts)
+    return shares_of_worker(facts)[0]
 
 
 def _beside(facts: StepFacts, workers: int, share: float) -> Change:
@@ -123,7 +140,7 @@ def numbered(facts: Facts, workers: int) -> Outcome:
     found = FIX.advise(facts)
     if not isinstance(found, Use):
         return found
-    found = replace(found, parameters=_parameters(workers))
+    found = replace(found, parameters=_parameters(workers, uses_threads(facts)))
     have = facts.rank.loader_workers or 0
     if "_SingleProcessDataLoaderIter" in " ".join(range_names(facts)):
         share = _share(facts)
@@ -131,8 +148,10 @@ def numbered(facts: Facts, workers: int) -> Outcome:
         def with_share(share: float) -> Likely:
             return lambda made: _beside(facts, workers, share)
 
-        # Half of it or twice: a loader that only waits, for a disk, loses nothing in a worker.
-        may = () if _keep_up(facts, workers) else (share / MAJORITY_SHARE, share * MAJORITY_SHARE)
+        # Half of it or twice: a loader that only waits, for a disk, loses nothing in a worker. Threads that
+        # only waited for work are no loss either.
+        best = max(share / MAJORITY_SHARE, WORKER_SHARE)
+        may = () if _keep_up(facts, workers) else (best, share * MAJORITY_SHARE)
         return replace(found, likely=with_share(share), may=tuple(map(with_share, may)))
     if not have:
         return found
@@ -157,6 +176,7 @@ def apply(torch: Any, effect: Effect) -> None:
         changed[loader] = Unchanged(torch, loader)
         set_on(loader, num_workers=workers)
         loader.prefetch_factor = max(loader.prefetch_factor or 0, AHEAD)
+        loader.worker_init_fn = functools.partial(on_one_thread, loader.worker_init_fn)
         all_loaders.keep_workers(loader)
         made = all_loaders.made_at(loader)
         effect.keep_value(made, str(workers))
@@ -208,6 +228,7 @@ def patch(editor: Editor) -> None:
         if not isinstance(ahead, int) or ahead < AHEAD:
             values["prefetch_factor"] = str(AHEAD)
         set_in_loader(editor, place, **values)
+        use_one_thread(editor, place)
 
 
 FIX = Fix(

@@ -16,12 +16,29 @@ def _with_workers(claim: Claim) -> str:
     )
 
 
+def _one_thread(claim: Claim) -> str:
+    """What workers must not do to each other. Said as a condition where nobody knows how samples are made."""
+    if "threads" not in claim.figures:
+        return ""
+    if claim.figures.get("busy_cores") is None:
+        return f" If NumPy or another library makes the samples on several threads, {_LIMIT}."
+    return fill(
+        " Making a batch keeps {busy_cores:.1f} cores busy: {limit}, or their threads fight for the cores.",
+        claim,
+        limit=_LIMIT,
+    )
+
+
+_LIMIT = "keep each worker on one (`worker_init_fn`: `threadpoolctl.threadpool_limits(1)`)"
+
+
 def _none_yet(claim: Claim) -> str:
     return fill(
         "Use `DataLoader(…, {given})`: without workers, each batch is made between two steps "
-        "({waits_ms:per_step}).",
+        "({waits_ms:per_step}).{one_thread}",
         claim,
         given=_with_workers(claim),
+        one_thread=_one_thread(claim),
     )
 
 
@@ -36,8 +53,9 @@ def _more(claim: Claim) -> str:
     who, are = _who(claim)
     return fill(
         "Give the loader more workers ({given}): the device still waits {waits_ms:per_step} for {who} there "
-        "{are}.",
+        "{are}.{one_thread}",
         claim,
+        one_thread=_one_thread(claim),
         given=_with_workers(claim),
         who=who,
         are=are,
