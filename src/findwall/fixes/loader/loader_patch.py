@@ -54,10 +54,8 @@ def use_one_thread(editor: Editor, place: Place) -> None:
             "(`threadpoolctl.threadpool_limits(1)`): the workers of the trial used one each."
         )
     else:
-        editor.set_arguments(place, **{INIT: one_thread_each.__name__})
+        editor.set_arguments(place, worker_init_fn=one_thread_each.__name__)
         edits = editor.file(place.spots[0].file)
         edits.at_start("\n" + inspect.getsource(one_thread_each).rstrip())
         if (opencv := edits.source.name_of("cv2")) is not None:
-            editor.remark(
-                f"Call `{opencv}.setNumThreads(0)` in {one_thread_each.__name__}, as the trial did."
-            )
+            editor.remark(f"Call `{opencv}.setNumThreads(0)` in one_thread_each, as the trial did.")
