@@ -112,9 +112,9 @@ def workers_needed(facts: Facts, have: int) -> int | None:
     cores = cores_of(facts)
     most = min(MOST_WORKERS, workers_a_core(facts) * cores if cores else MOST_WORKERS)
     load = workers_busy(facts, have)
-    if not have and cores and most == cores > 1 and _keeps_a_core(facts, cores):
+    if not have and cores and most == cores > 2 and _keeps_a_core(facts, cores):
         most -= 1
-    needed = max(ceil(load), have + 1, min(2, most)) if load is not None else most + 1
+    needed = max(ceil(load), have + 1, 2) if load is not None else most + 1
     if needed > most:
         return most if cores else None
     return needed

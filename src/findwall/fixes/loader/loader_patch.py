@@ -12,6 +12,7 @@ from findwall.patches.editor import Editor
 
 INIT = "worker_init_fn"
 SHUFFLES = "shuffles"  # a place: its loader draws the order of its samples
+THREADED = "threaded"  # a place: several threads would make a batch in each of its loader's workers
 
 
 def set_in_loader(editor: Editor, place: Place, **values: str) -> None:
@@ -42,7 +43,9 @@ def _refuse_shared(editor: Editor, place: Place, values: dict[str, str]) -> None
 
 
 def use_one_thread(editor: Editor, place: Place) -> None:
-    """In each worker, by the same code that did it in the trial."""
+    """In each worker, by the same code that did it in the trial, where that changed anything."""
+    if not any(one.spots == place.spots for one in editor.some(THREADED)):
+        return
     if place.library:
         editor.remark(
             "Set OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1 before the start if NumPy makes the samples: "

@@ -6,18 +6,26 @@ beside the step, several batches ahead:
 
     DataLoader(dataset, num_workers=8, persistent_workers=True, prefetch_factor=4, pin_memory=True)
 
-The loader keeps up once workers ÷ time per batch exceeds the step rate.
+The loader keeps up once workers ÷ time per batch exceeds the step rate. No number of workers makes a batch
+cost less: its core seconds ÷ cores are the shortest step there is.
+
+NumPy, OpenCV and their kin start as many threads as there are cores, in every worker: 12 workers are then 192
+threads on 16 cores, and slower than none. Workers with one thread each have a core each. OMP_NUM_THREADS and
+OPENBLAS_NUM_THREADS set before the start do that in the training process too; in the workers alone, a
+`worker_init_fn` that calls `threadpoolctl.threadpool_limits(1)` does. `--apply` and the patch do the same.
 
 When it does not help:
 The device never waits for the loader. Or the cores, the disk or the network are the limit: more workers
-then only compete; OMP_NUM_THREADS left unset makes each of them use all cores. Workers that start again
-with every epoch are another matter: persistent-workers.
+then only compete. Or all samples need one thing that one process has at a time, as a lock or a server that
+answers one by one: while the training process is alone with it, nobody can see that, so a step is predicted
+only where one worker would keep up, and `findwall try` shows the rest. Workers that start again with every
+epoch are another matter: persistent-workers.
 
 Risk:
 Each worker holds a copy of the dataset object in memory. Random augmentation must be seeded by
 worker: what a dataset draws at random is drawn there, and no longer from the training process's stream.
 The order of samples stays; with `persistent_workers=True` the shuffle is another one from the second epoch
-on, as torch then draws one number less an epoch.
+on, as torch then draws one number less an epoch. NumPy's products on one thread may differ in the last digit.
 """
 
 from __future__ import annotations
@@ -30,7 +38,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from findwall.apply.applying import Effect
-from findwall.apply.live_threads import on_one_thread, usable_cores
+from findwall.apply.live_threads import usable_cores
 from findwall.facts.best_changes import best_step
 from findwall.facts.figures import restarting_ms
 from findwall.facts.host_cores import (
@@ -48,8 +56,10 @@ from findwall.facts.host_cores import (
 from findwall.fixes import Claim, Facts, Figure, Fix, Likely, Outcome, Use, no_use, range_names, step_ms
 from findwall.fixes.loader.live_loaders import Unchanged, loaders, set_on, workers_of
 from findwall.fixes.loader.loader_notes import note_others, note_shuffling
-from findwall.fixes.loader.loader_patch import set_in_loader, use_one_thread
+from findwall.fixes.loader.loader_patch import THREADED, set_in_loader, use_one_thread
 from findwall.fixes.loader.loader_refusals import LOADER_UNSEEN, loader_waits_little
+from findwall.fixes.loader.worker_threads import OneThreadEach
+from findwall.model.applied import Place
 from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Elsewhere, HostWork, Measured, Scale, without
@@ -71,7 +81,7 @@ def use(facts: Facts) -> Outcome:
         workers = workers_needed(facts, 0)
         asked = _parameters(workers, threads)
         figures = {"waits_ms": waited, "busy_cores": cores_while_loading(facts) if threads else None, **asked}
-        sure = workers is not None and _keep_up(facts, workers) and not only_waits(facts)
+        sure = workers is not None and _keep_up(facts, workers) and _one_would_do(facts)
         return Use(
             Claim("loader-workers/none-yet", figures),
             _best(facts),
@@ -116,6 +126,13 @@ def _keep_up(facts: Facts, workers: int) -> bool:
     may use many cores for one batch, a worker uses one."""
     load = load_of_batches(facts)
     return load is not None and workers * shares_of_worker(facts)[1] >= load
+
+
+def _one_would_do(facts: Facts) -> bool:
+    """Whether one worker alone would keep up: then nothing that they may share (a lock, a disk, a server),
+    which the training process has to itself today, keeps several from it."""
+    load = load_of_batches(facts)
+    return load is not None and load <= _share(facts)
 
 
 def _share(facts: Facts) -> float:
@@ -176,10 +193,11 @@ def apply(torch: Any, effect: Effect) -> None:
         changed[loader] = Unchanged(torch, loader)
         set_on(loader, num_workers=workers)
         loader.prefetch_factor = max(loader.prefetch_factor or 0, AHEAD)
-        loader.worker_init_fn = functools.partial(on_one_thread, loader.worker_init_fn)
+        threads = OneThreadEach(torch, loader)
         all_loaders.keep_workers(loader)
         made = all_loaders.made_at(loader)
         effect.keep_value(made, str(workers))
+        effect.at_end(functools.partial(_note_threads, effect, threads, made))
         note_shuffling(torch, effect, loader, made)
 
     def look(loader: Any, iterator: Any) -> None:
@@ -191,6 +209,12 @@ def apply(torch: Any, effect: Effect) -> None:
 
     all_loaders.tell(effect.safely(feed), effect.safely(look))
     note_others(torch, effect, "loader-workers")
+
+
+def _note_threads(effect: Effect, threads: OneThreadEach, made: Place | None) -> str:
+    if made is not None and threads.would_use_more:
+        effect.keep(replace(made, kind=THREADED))
+    return ""
 
 
 def _why_not(torch: Any, loader: Any, workers: int) -> str:
