@@ -693,7 +693,7 @@ def test_workers_whose_batches_use_threads_get_one_each(tmp_path: Path, threaded
     _applied(tmp_path, patch.diff)
     functions: dict[str, object] = {}
     tree = ast.parse(path.read_text())
-    defined = [one for one in tree.body if isinstance(one, ast.FunctionDef)]
+    defined: list[ast.stmt] = [one for one in tree.body if isinstance(one, ast.FunctionDef)]
     exec(compile(ast.Module(defined, []), "job.py", "exec"), functions)
     assert ("one_thread_each" in functions) == written
 

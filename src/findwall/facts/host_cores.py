@@ -80,7 +80,8 @@ def uses_threads(facts: Facts) -> bool | None:
         wanted = cpu.children_wanted
         return None if wanted is None else wanted > (1.0 + FAIR_PART) * have
     if cpu.loading_own is not None:
-        return busy > (1.0 + FAIR_PART) * cpu.loading_own and not only_waits(facts)
+        wanted = busy + (cpu.in_line_share or 0.0)  # others may have had the core of the one that works
+        return busy - cpu.loading_own > FAIR_PART * wanted and not only_waits(facts)
     if busy <= 1.0 + FAIR_PART:
         return False
     # Over all of the step: threads of its own may be behind it where batches take little of it.
