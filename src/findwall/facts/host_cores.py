@@ -132,7 +132,10 @@ def workers_busy(facts: Facts, have: int) -> float | None:
     """How many processes must make batches all the time for the rest of the step; None: for nothing else."""
     if not have:
         load = load_of_batches(facts)
-        return None if load is None else load / shares_of_worker(facts)[0]
+        share = shares_of_worker(facts)[0]
+        if uses_threads(facts) is None:  # a number for one thread is better than none for a guess at many
+            share = max(share, WORKER_SHARE)
+        return None if load is None else load / share
     waited, step = facts.spent_ms("loader-starved"), step_ms(facts)
     return have * step / (step - waited) if step > waited else None
 
