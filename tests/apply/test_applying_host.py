@@ -279,6 +279,37 @@ def test_a_loader_of_another_kind_keeps_what_is_its_own(tmp_path: Path) -> None:
     assert "threads in torch's ops, where there would be" in found["omp-threads"]["seen"]
 
 
+PRODUCTS = """
+import ctypes, re
+import numpy
+from torch.utils.data import DataLoader, get_worker_info
+
+path = re.search(r"/\\S*openblas\\S*[.]so\\S*", open("/proc/self/maps").read())
+if path is None:
+    raise SystemExit("no OpenBLAS here")
+blas = ctypes.CDLL(path.group())
+names = ("openblas_{}_num_threads", "scipy_openblas_{}_num_threads64_")
+name = next(one for one in names if hasattr(blas, one.format("get")))
+getattr(blas, name.format("set"))(3)
+
+class Rows:
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        numpy.ones((300, 300)) @ numpy.ones((300, 300))
+        return getattr(blas, name.format("get"))()
+
+print("threads", [batch.tolist() for batch in DataLoader(Rows())])
+print("after", getattr(blas, name.format("get"))())
+"""
+
+
+def test_libraries_that_are_loaded_have_one_thread_in_each_worker(tmp_path: Path) -> None:
+    """A forked worker inherits the number, and reads no variable again. The first batch is left as it is."""
+    _, said = run(tmp_path, "loader-workers=2", PRODUCTS)
+    assert "no OpenBLAS" in said or ("threads [[3], [1], [1], [1]]" in said and "after 3" in said)
+
+
 BROKEN = """
 import torch
 from torch.utils.data import DataLoader, default_collate, get_worker_info

@@ -247,9 +247,14 @@ def starved(
     busy: float | None = None,
     in_line: float | None = None,
     children: float | None = None,
+    loading: tuple[float, float] | None = None,
+    cores: int = 16,
 ) -> Facts:
-    """The device waits four of six ms for the loader; `inside`: what the loader calls."""
-    cpu = CpuUse(16, others_busy=0.0, own_busy=busy, children_wanted=children, in_line_share=in_line)
+    """The device waits four of six ms for the loader; `inside`: what the loader calls; `loading`: cores that
+    are busy while a batch is made, and the training thread's part of them."""
+    cpu = CpuUse(cores, others_busy=0.0, own_busy=busy, children_wanted=children, in_line_share=in_line)
+    if loading is not None:
+        cpu = replace(cpu, loading_busy=loading[0], loading_own=loading[1])
     iterator = "_MultiProcessingDataLoaderIter" if workers else "_SingleProcessDataLoaderIter"
     loader = (Kind.ANNOTATION, f"enumerate(DataLoader)#{iterator}.__next__")
     drawing = f"{host * 3}\n{inside * 3}"

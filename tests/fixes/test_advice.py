@@ -674,6 +674,48 @@ def test_a_loader_that_stands_in_line_for_a_core_computes() -> None:
     assert "num_workers=4," in in_words(advice)
 
 
+def test_workers_of_a_batch_that_threads_make_have_one_each() -> None:
+    """They may all work or wait for work, so that one worker may make a sixteenth of it: all cores are used,
+    but that of the training process."""
+    advice = FIXES["loader-workers"].advise(drawn.starved(busy=13.0, loading=(16.0, 1.0)))
+    assert isinstance(advice, Use)
+    assert advice.parameters == {"workers": 15, "prefetch": 4, "threads": 1} and advice.likely is None
+    assert "each worker on one thread" in in_words(advice) and "16.0 busy cores" in in_words(advice)
+
+
+@pytest.mark.parametrize("loading", [(1.02, 1.0), (0.5, 0.48), (0.06, 0.02)])
+def test_workers_of_a_batch_that_one_thread_makes_need_no_limit(loading: tuple[float, float]) -> None:
+    """It works, waits for its core, or waits for something else beside threads that do little."""
+    advice = FIXES["loader-workers"].advise(drawn.starved(busy=0.7, in_line=0.3, loading=loading))
+    assert isinstance(advice, Use) and "threads" not in advice.parameters
+    assert "thread" not in in_words(advice)
+
+
+def test_where_nobody_counted_threads_workers_get_one_as_the_choice_without_risk() -> None:
+    advice = FIXES["loader-workers"].advise(drawn.starved())
+    assert isinstance(advice, Use) and advice.parameters["threads"] == 1
+    assert in_words(advice).endswith("Where NumPy makes the samples, keep it on one thread in each worker.")
+
+
+@pytest.mark.parametrize(
+    ("cores", "best_ms"), [(1, 4.0), (2, 2.0), (16, 2.0)]
+)  # of 4 ms for a batch and 2 for the rest
+def test_core_seconds_of_a_batch_over_the_cores_bound_the_step(cores: int, best_ms: float) -> None:
+    facts = drawn.starved(loading=(1.0, 1.0), cores=cores)
+    advice = FIXES["loader-workers"].advise(facts)
+    assert isinstance(advice, Use)
+    assert ms(step_at_best(FIXES["loader-workers"], advice, facts)) == pytest.approx(best_ms, rel=0.02)
+
+
+def test_a_step_is_predicted_only_where_one_worker_would_keep_up() -> None:
+    """A lock that all samples need is not seen in a process that has it to itself."""
+    said = [
+        FIXES["loader-workers"].advise(drawn.starved(host, loading=(1.0, 1.0)))
+        for host in ("ddddo ", "do    ")
+    ]
+    assert [isinstance(one, Use) and one.likely is not None for one in said] == [False, True]
+
+
 def test_a_batch_that_the_loop_itself_prepares_is_prepared_on_the_device() -> None:
     advice = FIXES["device-side-preprocessing"].advise(drawn.prepared_in_the_loop())
     assert "most of it right before a batch is sent" in in_words(advice) and advice.moves == ("host-work",)

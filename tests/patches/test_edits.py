@@ -670,3 +670,38 @@ def test_a_call_that_makes_other_loaders_too_is_left_to_a_person(tmp_path: Path,
     assert patch.diff == "" and "line 2 of job.py makes others too." in patch.left[name]
     elsewhere = [made, Place("beside", (Spot(str(path), 4),))]
     assert patch_of([name], Applied(places={name: elsewhere})).made == [name]
+
+
+THREADED = "import torch\nfrom torch.utils.data import DataLoader\nloader = DataLoader(data{})\n"
+
+
+@pytest.mark.parametrize("threaded", [True, False])
+@pytest.mark.parametrize("own", ["", ", worker_init_fn=begin"])
+def test_workers_whose_batches_use_threads_get_one_each(tmp_path: Path, threaded: bool, own: str) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(THREADED.format(own))
+    made = Place("loader", (spot(path, "DataLoader"),), value="4")
+    places = [made, *([replace(made, kind="threaded")] if threaded else [])]
+    patch = patch_of(["loader-workers"], Applied(places={"loader-workers": places}))
+    assert patch.made == ["loader-workers"]
+    written, told = (
+        "worker_init_fn=one_thread_each" in patch.diff,
+        "In worker_init_fn, limit" in str(patch.remarks),
+    )
+    assert (written, told) == (threaded and not own, threaded and bool(own))
+    assert ("+def one_thread_each(worker: int) -> None:" in patch.diff) == written
+    _applied(tmp_path, patch.diff)
+    functions: dict[str, object] = {}
+    tree = ast.parse(path.read_text())
+    defined: list[ast.stmt] = [one for one in tree.body if isinstance(one, ast.FunctionDef)]
+    exec(compile(ast.Module(defined, []), "job.py", "exec"), functions)
+    assert ("one_thread_each" in functions) == written
+
+
+def test_a_library_that_makes_the_loader_is_told_of_threads(tmp_path: Path) -> None:
+    path = tmp_path / "job.py"
+    path.write_text(TRAINER)
+    made = Place("loader", (spot(path, "train"),), "transformers", value="4")
+    places = [made, replace(made, kind="threaded")]
+    patch = patch_of(["loader-workers"], Applied(places={"loader-workers": places}))
+    assert patch.made == ["loader-workers"] and "OMP_NUM_THREADS=1" in patch.remarks["loader-workers"]

@@ -19,6 +19,7 @@ from findwall.agent.step_ends.stepfinder import Nest, StepEnd, StepFinder
 from findwall.agent.timing import cost
 from findwall.agent.timing.collector import asked_at
 from findwall.agent.timing.diary import LOADER_START, Diary
+from findwall.agent.timing.loading import Loading
 from findwall.agent.timing.step_kinds import FEWEST_FOR_SPREAD, Kind
 from findwall.agent.timing.steptimer import DeviceClock, StepTimer
 from findwall.agent.timing.telemetry import Gauges
@@ -99,6 +100,7 @@ class Engine:
         self.thread_id = threading.get_ident()
         self.step_number = 0
         self.telemetry = Gauges()
+        self.loading = Loading()
         self.window: TraceWindow | None = None
         self.timer: StepTimer | None = None
         self.stage: Stage | None = None

@@ -94,6 +94,7 @@ class Timing:
         engine.look_at_device()
         engine.telemetry.start(engine.torch, engine.device)
         engine.telemetry.pause(False)
+        engine.loading.start()
         self.before = machine.allocator_counts(engine.torch, engine.device)
         lately = engine.timer.recent(8) if engine.timer is not None else []
         if lately:
@@ -161,7 +162,7 @@ class Timing:
         after = machine.allocator_counts(engine.torch, engine.device)
         record.allocator = {name: after[name] - self.before.get(name, 0) for name in after}
         engine.telemetry.pause(True)
-        record.telemetry = with_threads(engine.telemetry.summary(), engine.torch)
+        record.telemetry = engine.loading.stop(with_threads(engine.telemetry.summary(), engine.torch))
         record.cost.update(cost.describe(record.steps.hook_ns, record.steps.times()))
         _count_samples(engine)
         _check_clocks(engine)

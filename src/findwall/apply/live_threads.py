@@ -1,8 +1,12 @@
-"""How many threads torch's ops use in the job's own process, for fixes that change it."""
+"""How many threads torch's ops use in the job's own process, and libraries in its workers, for fixes that
+change it."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
@@ -53,3 +57,34 @@ def hold_threads(torch: Any, effect: Effect, fix: str, threads: int) -> None:
         return f"{threads} threads in torch's ops, where there would be {other}"
 
     effect.at_end(look)
+
+
+def one_thread_each(worker: int) -> None:
+    """A worker has one core: threads of its libraries would take those of the others.
+
+    They have read OMP_NUM_THREADS and the like when they were loaded: in a fork only a call changes them.
+    """
+    import ctypes
+    import re
+    from pathlib import Path
+
+    blas = [f"{own}openblas_set_num_threads{size}" for own in ("", "scipy_") for size in ("", "64_")]
+    loaded = Path("/proc/self/maps").read_text() if Path("/proc/self/maps").exists() else ""
+    for path in set(re.findall(r"/\S*(?:blas|mkl_rt|omp)[^/\s]*\.so\S*", loaded)):
+        library = ctypes.CDLL(path)
+        for name in (*blas, "MKL_Set_Num_Threads", "omp_set_num_threads"):
+            if hasattr(library, name):
+                getattr(library, name)(1)
+
+
+def on_one_thread(then: Callable[[int], None] | None, worker: int) -> None:
+    """In a worker, where torch's ops are on one already. The job's own choice comes last, and stands."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"  # for what is loaded from now on
+    with contextlib.suppress(Exception):  # fail open: a library without the switch keeps its threads
+        if "cv2" in sys.modules:
+            sys.modules["cv2"].setNumThreads(0)
+    with contextlib.suppress(Exception):
+        one_thread_each(worker)
+    if then is not None:
+        then(worker)

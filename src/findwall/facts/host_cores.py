@@ -22,8 +22,8 @@ from findwall.units import ms
 from findwall.work.work_facts import WorkFacts
 
 # Of what the training process makes of a batch in the same time: what a worker does. On an H200's 16 cores it
-# was 0.47 where one thread makes a batch, and 0.11 to 0.14 where many do.
-WORKER_SHARE = 0.5
+# was 0.47 where one thread makes a batch, and 0.11 to 0.14 where tensor ops on all of them do.
+WORKER_SHARE, MANY_THREADS_SHARE = 0.5, 0.125
 # The loader's own range, and ops that only put samples side by side.
 _NO_ARITHMETIC = re.compile(
     r"(?i)dataloader|data_?pipe|::(stack|cat|_?pin_memory|is_pinned|empty|resize_|set_)"
@@ -46,9 +46,11 @@ def cores_while_loading(facts: Facts) -> float | None:
     """Cores that the processes keep busy that make the batches; None: nobody counted.
 
     The training thread works while it does not wait for them. Where it has more threads than one, theirs are
-    counted as the loader's, so that this is the most it may be.
+    counted as the loader's, so that this is the most it may be, unless batches were counted apart.
     """
     cpu = facts.rank.telemetry.cpu
+    if cpu is not None and cpu.loading_busy is not None and not facts.rank.loader_workers:
+        return cpu.loading_busy
     share = facts.spent_ms("loader-starved") / step_ms(facts)
     if cpu is None or cpu.own_busy is None or share <= 0:
         return None
@@ -68,14 +70,42 @@ def only_waits(facts: Facts) -> bool:
     return wanted < MAJORITY_SHARE * max(workers or 0, 1)
 
 
+def uses_threads(facts: Facts) -> bool | None:
+    """Whether more threads than one make a batch, as those of BLAS or OpenMP do, each of which also waits for
+    work on a core. In workers they fight for the cores. None: nobody knows."""
+    cpu, have, busy = facts.rank.telemetry.cpu, facts.rank.loader_workers, cores_while_loading(facts)
+    if cpu is None or busy is None:
+        return None
+    if have:  # a thread runs or waits for a core, and does not both
+        wanted = cpu.children_wanted
+        return None if wanted is None else wanted > (1.0 + FAIR_PART) * have
+    if cpu.loading_own is not None:
+        wanted = busy + (cpu.in_line_share or 0.0)  # others may have had the core of the one that works
+        return busy - cpu.loading_own > FAIR_PART * wanted and not only_waits(facts)
+    if busy <= 1.0 + FAIR_PART:
+        return False
+    # Over all of the step: threads of its own may be behind it where batches take little of it.
+    mostly_loads = facts.spent_ms("loader-starved") > MAJORITY_SHARE * step_ms(facts)
+    return True if mostly_loads else None
+
+
 def workers_a_core(facts: Facts) -> int:
     """The most that make sense."""
     return WAITING_A_CORE if only_waits(facts) else 1
 
 
-def share_of_worker(facts: Facts) -> float:
-    """Of what the training process makes of a batch in the same time: what a worker does."""
-    return 1.0 if only_waits(facts) else WORKER_SHARE
+def shares_of_worker(facts: Facts) -> tuple[float, float]:
+    """Of what the training process makes of a batch in the same time: what a worker does on one thread, as it
+    likely is and at least. Threads that are busy may all have worked, or have waited for work."""
+    if only_waits(facts):
+        return 1.0, 1.0
+    busy, cores, threads = cores_while_loading(facts), cores_of(facts), uses_threads(facts)
+    if threads and busy is not None and not facts.rank.loader_workers:
+        share = max(WORKER_SHARE / busy, 1.0 / cores if cores else 0.0)
+        return share, share
+    if threads is None and computing_share(facts) > MAJORITY_SHARE:
+        return MANY_THREADS_SHARE, MANY_THREADS_SHARE
+    return WORKER_SHARE, FAIR_PART
 
 
 def workers_needed(facts: Facts, have: int) -> int | None:
@@ -83,17 +113,46 @@ def workers_needed(facts: Facts, have: int) -> int | None:
     cores = cores_of(facts)
     most = min(MOST_WORKERS, workers_a_core(facts) * cores if cores else MOST_WORKERS)
     load = workers_busy(facts, have)
+    if not have and cores and most == cores > 2 and _keeps_a_core(facts, cores):
+        most -= 1
     needed = max(ceil(load), have + 1, 2) if load is not None else most + 1
     if needed > most:
         return most if cores else None
     return needed
 
 
+def _keeps_a_core(facts: Facts, cores: int) -> bool:
+    """Whether the training process, once it is fed by all cores, has work for most of the time: then it would
+    stand in line behind its own workers."""
+    load = load_of_batches(facts)
+    return load is not None and load / WORKER_SHARE <= cores / MAJORITY_SHARE
+
+
 def workers_busy(facts: Facts, have: int) -> float | None:
     """How many processes must make batches all the time for the rest of the step; None: for nothing else."""
+    if not have:
+        load = load_of_batches(facts)
+        share = shares_of_worker(facts)[0]
+        if uses_threads(facts) is None:  # a number for one thread is better than none for a guess at many
+            share = max(share, WORKER_SHARE)
+        return None if load is None else load / share
     waited, step = facts.spent_ms("loader-starved"), step_ms(facts)
-    made = have * step if have else waited / share_of_worker(facts)  # what one worker takes for a batch
-    return made / (step - waited) if step > waited else None
+    return have * step / (step - waited) if step > waited else None
+
+
+def load_of_batches(facts: Facts) -> float | None:
+    """How many training processes would have to make batches for the rest of the step; None: for nothing."""
+    waited, step = facts.spent_ms("loader-starved"), step_ms(facts)
+    return waited / (step - waited) if step > waited else None
+
+
+def cores_a_batch(facts: Facts) -> float | None:
+    """Cores that one thread keeps busy while it makes batches: what no number of workers makes less of. None
+    where nobody counted, or where more threads than one do, of which each may only have waited."""
+    cpu = facts.rank.telemetry.cpu
+    if cpu is None or cpu.loading_own is None or facts.rank.loader_workers or uses_threads(facts):
+        return None
+    return cpu.loading_own
 
 
 def cores_of(facts: StepFacts) -> int | None:

@@ -78,6 +78,9 @@ class CpuUse(msgspec.Struct, frozen=True):
     # How many its children, loader workers most of all, kept busy or waited for in line; None: nobody knows.
     children_wanted: float | None = None
     threads: int | None = None  # that torch's ops may use in the training process
+    # While the training thread took batches: cores that all its process's threads kept busy, and its part.
+    loading_busy: float | None = None
+    loading_own: float | None = None
 
 
 class Telemetry(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -22,6 +22,7 @@ from findwall.agent.step_ends.stepfinder import StepEnd
 from findwall.agent.step_ends.uncompiled import hide_from_compiler
 from findwall.agent.timing.collector import watch_collector
 from findwall.agent.timing.diary import SAVING
+from findwall.agent.timing.loading import Loading
 from findwall.agent.tracing.graph_captures import watch_captures
 from findwall.apply.registry import COUNTS, EXPLAINS, REGISTRY, Call
 
@@ -34,6 +35,7 @@ class Sink(OptimizerSink, Protocol):
     """Who is told. None of these may raise into the job."""
 
     off: bool  # findwall is out: call the originals and nothing else
+    loading: Loading
 
     def optimizer_made(self) -> None: ...
     def optimizer_steps(self) -> int: ...
@@ -205,9 +207,13 @@ def _timed_next(relay: Relay, original: Call) -> Call:
     @functools.wraps(original)
     def take(self: Any) -> Any:
         is_first = getattr(self, "_num_yielded", None) == 0
+        loading = relay.sink.loading
+        looked = loading.look() if loading.on else None
         began = perf_counter_ns()
         batch = original(self)
         spent = perf_counter_ns() - began
+        if looked is not None:
+            loading.add(looked, spent)
         if is_first:
             relay.sink.loader_began(spent)
         gate = relay.sink.gate

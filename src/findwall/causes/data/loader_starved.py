@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from findwall.causes import Cause, Claim, Evidence, Facts, Figures, Told, Wait, lines, wait_evidence, waits
 from findwall.facts.figures import restarts
-from findwall.facts.host_cores import cores_of, workers_needed
+from findwall.facts.host_cores import cores_of, uses_threads, workers_needed
 from findwall.facts.user_lines import sampled_evidence
 from findwall.facts.waits import rows_named
 from findwall.model.events import Kind
@@ -67,7 +67,8 @@ def _why(facts: Facts, calls: list[Wait]) -> tuple[Claim, Claim]:
 def _workers(facts: Facts, have: int) -> Figures:
     """How many would keep up; as many as there are cores where nobody knows."""
     needed = workers_needed(facts, have)
-    return {"as_cores": True} if needed is None else {"workers": needed}
+    asked: Figures = {"as_cores": True} if needed is None else {"workers": needed}
+    return {**asked, "threads": 1} if uses_threads(facts) and not have else asked
 
 
 def _calls(facts: Facts) -> list[Wait]:

@@ -22,16 +22,11 @@ longer on fewer threads.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import importlib
-import os
-import sys
-from collections.abc import Callable
 from typing import Any
 
 from findwall.apply.applying import Effect
-from findwall.apply.live_threads import hold_threads, usable_cores
+from findwall.apply.live_threads import hold_threads, on_one_thread, usable_cores
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, gain_ms, ideal, no_use, step_ms
 from findwall.fixes.host.threads_patch import hold_in_script
 from findwall.fixes.loader.live_loaders import loaders, workers_of
@@ -86,7 +81,7 @@ def apply(torch: Any, effect: Effect) -> None:
     held: list[int] = []
 
     def limit(loader: Any) -> None:
-        loader.worker_init_fn = functools.partial(_on_one_thread, loader.worker_init_fn)
+        loader.worker_init_fn = functools.partial(on_one_thread, loader.worker_init_fn)
 
     def share(_loader: Any, iterator: Any) -> None:
         workers = len(workers_of(iterator))
@@ -96,18 +91,6 @@ def apply(torch: Any, effect: Effect) -> None:
 
     effect.missed("no loader that feeds the steps has workers")
     loaders(torch).tell(effect.safely(limit), effect.safely(share))
-
-
-def _on_one_thread(then: Callable[[int], None] | None, worker: int) -> None:
-    """In a worker, where torch's ops are on one already. The job's own choice comes last, and stands."""
-    os.environ["OMP_NUM_THREADS"] = "1"  # for what is imported from now on
-    with contextlib.suppress(Exception):  # fail open: a library without the switch keeps its threads
-        if "cv2" in sys.modules:
-            sys.modules["cv2"].setNumThreads(0)
-    with contextlib.suppress(Exception):  # few have it; it reaches libraries that are already there
-        importlib.import_module("threadpoolctl").threadpool_limits(1)
-    if then is not None:
-        then(worker)
 
 
 def patch(editor: Editor) -> None:

@@ -16,12 +16,27 @@ def _with_workers(claim: Claim) -> str:
     )
 
 
+def _if_threads(claim: Claim) -> str:
+    """What workers must not do to each other, where nobody knows how samples are made."""
+    unknown = "threads" in claim.figures and claim.figures.get("busy_cores") is None
+    return " Where NumPy makes the samples, keep it on one thread in each worker." if unknown else ""
+
+
 def _none_yet(claim: Claim) -> str:
+    if claim.figures.get("busy_cores") is not None:
+        return fill(
+            "Use `DataLoader(…, {given})`, each worker on one thread (`threadpoolctl.threadpool_limits(1)` "
+            "in `worker_init_fn`): without workers, {busy_cores:.1f} busy cores make each batch between two "
+            "steps ({waits_ms:per_step}).",
+            claim,
+            given=_with_workers(claim),
+        )
     return fill(
         "Use `DataLoader(…, {given})`: without workers, each batch is made between two steps "
-        "({waits_ms:per_step}).",
+        "({waits_ms:per_step}).{if_threads}",
         claim,
         given=_with_workers(claim),
+        if_threads=_if_threads(claim),
     )
 
 
@@ -36,8 +51,9 @@ def _more(claim: Claim) -> str:
     who, are = _who(claim)
     return fill(
         "Give the loader more workers ({given}): the device still waits {waits_ms:per_step} for {who} there "
-        "{are}.",
+        "{are}.{if_threads}",
         claim,
+        if_threads=_if_threads(claim),
         given=_with_workers(claim),
         who=who,
         are=are,

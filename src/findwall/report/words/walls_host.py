@@ -107,7 +107,8 @@ def workers(claim: Claim) -> str:
 
 
 def _first_workers(claim: Claim) -> str:
-    return f"give the DataLoader workers ({workers(claim)}, persistent_workers=True)"
+    each = ", one thread each" if claim.figures.get("threads") == 1 else ""
+    return f"give the DataLoader workers ({workers(claim)}, persistent_workers=True{each})"
 
 
 def _more_workers(claim: Claim) -> str:
