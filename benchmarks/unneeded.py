@@ -36,7 +36,7 @@ FIXES = {
     "plain_distillation": "",
 }
 OURS = {one for one in FIXES.values() if one}
-STEPS = {"cpu": 2000, "cuda": 3000}
+STEPS = {"cpu": 2000, "cuda": 2000}
 
 
 def measured(command: list[str]) -> tuple[str, float]:
@@ -51,8 +51,8 @@ def looked_at(name: str, device: str) -> dict[str, Any]:
     job = [str(JOBS), name, "--device", device]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "document.json"
-        command = [sys.executable, "-m", "findwall", "run", "--stop", "--out", f"{folder}/run"]
-        command += ["--json", str(out), *job, "--steps", str(STEPS[device])]
+        command = [sys.executable, "-m", "findwall", "run", "--stop", "--until", "lines"]
+        command += ["--out", f"{folder}/run", "--json", str(out), *job, "--steps", str(STEPS[device])]
         subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         document = json.loads(out.read_text()) if out.exists() else {}
         record = json.loads((Path(folder) / "run/rank0/measurement.json").read_text())

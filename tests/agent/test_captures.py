@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from findwall.agent.tracing import graph_captures as module
+from findwall.agent.tracing import observer
 from findwall.agent.tracing.graph_captures import Captures, watch_captures
 from findwall.model.events import Kind, Timeline
 from findwall.readers.capture_traces import read_capture
@@ -204,7 +205,7 @@ def test_torch_says_nothing_of_it_on_stderr(watched: Watched, capfd: pytest.Capt
 
 
 def test_what_others_say_meanwhile_is_said(capfd: pytest.CaptureFixture[str]) -> None:
-    with module._without_its_words():
+    with observer._without_its_words():
         module.os.write(2, b"a warning\n[W] Enabling Execution Trace Observer\nanother\n")
     assert capfd.readouterr().err == "a warning\nanother\n"
 

@@ -30,7 +30,9 @@ ITERATIONS = 2  # the second shows what is alike in every step, and what of the 
 OLDEST_TORCH = (2, 5)  # before it the observer and the interpreter could wait for each other for ever
 # What the observer takes for an op, ns: 25 to 50 us were measured.
 OP_NS = 50_000
-HELD_UP_AT_MOST_NS = 2_000_000_000
+NS = 1_000_000_000
+HELD_UP_AT_MOST_NS = 2 * NS
+BESIDE = "it is done beside a trace, on the first rank"
 MOST_TENSORS = 20_000  # that are told to it; chosen by hand
 SUMMED_BYTES = 256 << 20  # of the host's memory that is looked at twice: a quarter of a second
 READS = ("numpy", "tolist", "data_ptr", "__dlpack__")  # with which the host gets at a tensor's memory
@@ -43,12 +45,12 @@ def barred(engine: Engine) -> str:
     if version < OLDEST_TORCH:
         return f"torch {torch.__version__} may hang while its ops are observed"
     if trace is None or trace.file is None or not engine.rank.speaks or engine.window is None:
-        return "it is done beside a trace, on the first rank"
+        return BESIDE
     if any(CAPTURES.replays):
         return "the step replays a CUDA graph, whose ops nobody sees"
     expected = ITERATIONS * OP_NS * engine.window.ops / max(trace.steps, 1)
     if expected > HELD_UP_AT_MOST_NS:
-        return f"it would hold the job up for about {expected / 1e9:.0f} s"
+        return f"it would hold the job up for about {expected / NS:.0f} s"
     if machine.inside_backward(torch):
         return "steps end inside backward"
     return ""
@@ -110,6 +112,8 @@ class Observing:
     def step(self, engine: Engine, now: int) -> None:
         if not self._record.why_not:
             self._guard(engine, lambda: self._advance(engine))
+        if self._record.why_not and self._record.why_not != BESIDE:
+            engine.note(f"nobody followed the step's tensors: {self._record.why_not}")
         if self._record.why_not or self._ended >= ITERATIONS:
             self._then(engine)
 
@@ -138,6 +142,7 @@ class Observing:
         self._record.file, self._record.ops = self._path.name, engine.window.ops if engine.window else 0
         seen = perf_counter_ns() - self._began
         self._record.held_up_ns = max(int(seen - ITERATIONS * self._usual_ns), self._ours_ns)
+        engine.record.cost["observed_s"] = self._record.held_up_ns / NS
         engine.diary.held_up += self._record.held_up_ns
 
     @contextlib.contextmanager

@@ -107,6 +107,14 @@ def in_backward(observed: Observed) -> Bool:
     return inside
 
 
+def owners(flow: Flow) -> dict[int, int]:
+    """The outermost op of the forward pass that each number of autograd's is of. Ops that record nothing bear
+    the number of the next one that does: the last with a number is its owner."""
+    observed = flow.observed
+    forward = np.flatnonzero(~in_backward(observed) & (observed.sequence >= 0) & (flow.head >= 0))
+    return dict(zip(observed.sequence[forward].tolist(), flow.head[forward].tolist(), strict=True))
+
+
 def opaque(observed: Observed) -> Bool:
     """Rows of which nobody sees what they do with their tensors: compiled regions, and functions that run no
     ops. A node of autograd's that runs none only hands its gradient on."""

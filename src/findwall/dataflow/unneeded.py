@@ -11,7 +11,7 @@ import numpy as np
 
 from findwall.dataflow.added_gradients import unused_gradients
 from findwall.dataflow.joining import Joined
-from findwall.dataflow.linking import Flow, in_backward, rows_under
+from findwall.dataflow.linking import Flow, in_backward, owners, rows_under
 from findwall.dataflow.repeats import repeats
 from findwall.dataflow.usefulness import ACCUMULATES, training_heads, used_heads, written_unseen
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, NEARLY_ALL
@@ -88,18 +88,11 @@ def _heads(flow: Flow) -> dict[Needless, I64]:
 
 
 def _gradients_of(flow: Flow, heads: I64) -> I64:
-    """What the backward pass does for some ops. Ops that record nothing bear the number of the next one that
-    does: the last with a number is its owner."""
-    owner, numbers = _owners(flow), _numbers_in_backward(flow)
+    """What the backward pass does for some ops."""
+    owner, numbers = owners(flow), _numbers_in_backward(flow)
     rows = flow.heads()
     wanted = set(heads.tolist())
     return np.array([row for row in rows.tolist() if owner.get(int(numbers[row]), -1) in wanted], np.int64)
-
-
-def _owners(flow: Flow) -> dict[int, int]:
-    observed = flow.observed
-    forward = np.flatnonzero(~in_backward(observed) & (observed.sequence >= 0) & (flow.head >= 0))
-    return dict(zip(observed.sequence[forward].tolist(), flow.head[forward].tolist(), strict=True))
 
 
 def _numbers_in_backward(flow: Flow) -> I64:
@@ -135,7 +128,7 @@ def _accumulators(flow: Flow, heads: I64, adds: set[int]) -> int:
 def _caller(flow: Flow, spent: I64) -> str:
     """The line whose ops take most of it: for a gradient, that of its forward op."""
     observed = flow.observed
-    owner, numbers = _owners(flow), _numbers_in_backward(flow)
+    owner, numbers = owners(flow), _numbers_in_backward(flow)
     by_line: dict[int, float] = {}
     for head in np.flatnonzero(spent > 0).tolist():
         forward = owner.get(int(numbers[head]), head) if numbers[head] >= 0 else head

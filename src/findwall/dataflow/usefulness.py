@@ -25,35 +25,45 @@ _READS = re.compile(
 
 def used_heads(flow: Flow) -> Bool:
     """Which outermost ops, by row, somebody uses."""
-    return _reaching(flow, np.union1d(_read(flow), _changes(flow)))
+    return reaching(flow, np.union1d(_read(flow), changes(flow)))
 
 
 def training_heads(flow: Flow) -> Bool:
     """Which of them change what was there before, parameters most of all, or are read for that: what only the
     host reads is not among them."""
-    return _reaching(flow, _changes(flow))
+    return reaching(flow, changes(flow))
 
 
-def _reaching(flow: Flow, roots: I64) -> Bool:
-    """Rows from which something flows into one of these."""
+def reaching(flow: Flow, roots: I64) -> Bool:
+    """Rows from which something flows into one of these, themselves too."""
+    return _walk(flow, roots, flow.reader, flow.writer)
+
+
+def reached_from(flow: Flow, roots: I64) -> Bool:
+    """Rows into which something flows from one of these, themselves too."""
+    return _walk(flow, roots, flow.writer, flow.reader)
+
+
+def _walk(flow: Flow, roots: I64, one_end: I64, other_end: I64) -> Bool:
+    """Along links from one end to the other, as far as they go. What runs inside an op is one with it."""
     unit = np.where(flow.head >= 0, flow.head, np.arange(len(flow.head)))
     seen = flow.writer >= 0
-    feeds: dict[int, list[int]] = {}
-    for one, other in zip(unit[flow.writer[seen]].tolist(), unit[flow.reader[seen]].tolist(), strict=True):
+    ways: dict[int, list[int]] = {}
+    for one, other in zip(unit[one_end[seen]].tolist(), unit[other_end[seen]].tolist(), strict=True):
         if one != other:
-            feeds.setdefault(other, []).append(one)
+            ways.setdefault(one, []).append(other)
     left = np.unique(unit[roots]).tolist()
-    used = np.zeros(len(flow.head), bool)
-    used[left] = True
+    found = np.zeros(len(flow.head), bool)
+    found[left] = True
     while left:
-        for one in feeds.pop(left.pop(), ()):
-            if not used[one]:
-                used[one] = True
-                left.append(one)
-    return used
+        for other in ways.pop(left.pop(), ()):
+            if not found[other]:
+                found[other] = True
+                left.append(other)
+    return found
 
 
-def _changes(flow: Flow) -> I64:
+def changes(flow: Flow) -> I64:
     """Ops that change what was there before. A gradient that is added to another one is not yet used."""
     older = flow.wrote[flow.born[flow.written] == BEFORE]
     return np.setdiff1d(older, [*rows_under(flow.observed, ACCUMULATES), *of_ours(flow.observed)])

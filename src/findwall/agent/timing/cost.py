@@ -78,6 +78,8 @@ def sentence(cost: dict[str, Any]) -> str:
                 f"steps are {_percent(after - 1)} longer after it than before, because the profiler stays in "
                 "the process"
             )
+    if (held_up := cost.get("observed_s")) is not None:
+        parts.append(f"two steps whose tensors were followed took {held_up:.1f} s longer")
     return f"What findwall cost: {'; '.join(parts)}." if parts else ""
 
 
