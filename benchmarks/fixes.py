@@ -146,7 +146,7 @@ def pairs(title: str, path: Path, truth: dict[str, Any]) -> Iterator[Pair]:
         known = FIX_OF[name]
         outcomes = outcomes_of(facts, known)
         uses = {one: outcome for one, outcome in outcomes.items() if isinstance(outcome, Use)}
-        why = next((one.why for one in outcomes.values() if not isinstance(one, Use)), "")
+        why = next((one.claim.id for one in outcomes.values() if not isinstance(one, Use)), "")
         played = ends(facts, uses) if len(uses) == len(outcomes) else None
         steps = (ms(played.mid), ms(played.short), ms(played.long)) if played else (None, 0.0, 0.0)
         measured = nearest(steps[0] or ms(facts.step), found["step_ms"], found.get("by_speedup_ms"))
