@@ -144,11 +144,12 @@ def _provable(used: dict[str, Use], targets: list[str], facts: Facts, ledger: _L
 
 
 def in_ms(found: Prediction | None, best: float) -> Range | None:
-    """A prediction that no bound contradicts: what cannot be beaten is the low end, at least."""
+    """A prediction that no bound contradicts: the low end is what cannot be beaten, at least, but for what
+    two runs of the same job differ by."""
     if found is None:
         return None
     mid = max(ms(found.mid), best)
-    return Range(min(max(ms(found.low), best), mid), mid, mid * found.high / found.mid)
+    return Range(min(max(ms(found.low), best * found.noise), mid), mid, mid * found.high / found.mid)
 
 
 def step_at_best(fix: Fix, outcome: Use, facts: Facts) -> float:
