@@ -35,7 +35,8 @@ class Prediction(msgspec.Struct, frozen=True):
     mid: float
     high: float
     basis: Basis = "curves"
-    noise: float = 1.0  # times a bound: how much shorter than it a step may be that is timed in another run
+    # Times the bound: by how much another run may beat it. Kernels do not, the host has slow days and fast.
+    noise: float = 1.0
 
 
 class Errors(msgspec.Struct, frozen=True):
@@ -53,7 +54,7 @@ class Errors(msgspec.Struct, frozen=True):
     def doubt(self, names: tuple[str, ...], basis: Basis, gain: float, idle: float) -> float:
         """How far off a prediction is that changes the step by so much; `idle`: the share of today's step
         that the device waits."""
-        share = max((self.by_fix.get(name, self.share[basis]) for name in names), default=0.0)
+        share = max(self.by_fix.get(name, self.share[basis]) for name in names)
         return hypot(self.noise, self.host_noise * idle, share * sqrt(gain))
 
 

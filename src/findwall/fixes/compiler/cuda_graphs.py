@@ -21,6 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.facts.gains import launch_idle
+from findwall.facts.host_loops import mostly_in_loops
 from findwall.facts.waiting_rounds import waiting_rounds
 from findwall.facts.waits import common_sync
 from findwall.fixes import (
@@ -61,9 +62,16 @@ def use(facts: Facts) -> Outcome:
     return Use(
         Claim("cuda-graphs/record", figures, {"sync": common_sync(facts) or ""}),
         _best(facts),
-        after_others=waiting_rounds(facts) is not None,  # sizes that decide what is launched next
+        after_others=_is_last(facts),
         likely=lambda made: captured(facts),
     )
+
+
+def _is_last(facts: Facts) -> bool:
+    """Whether something else comes first: a graph holds no waits and no sizes that decide what is launched
+    next, and of a loop it would hold every round, where a few calls do the same."""
+    waits = facts.spent_ms("host-sync") > MENTION_SHARE * step_ms(facts)
+    return waits or waiting_rounds(facts) is not None or mostly_in_loops(facts)
 
 
 def _best(facts: WorkFacts) -> Change:

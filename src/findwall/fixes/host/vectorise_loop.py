@@ -24,16 +24,7 @@ import re
 
 import numpy as np
 
-from findwall.facts.host_loops import (
-    Loop,
-    is_backward,
-    launched_by,
-    loop_line,
-    loops,
-    multiplies,
-    part_loops,
-    without_layers,
-)
+from findwall.facts.host_loops import Loop, is_backward, launched_by, loop_line, small_loops
 from findwall.facts.user_lines import loops_in_python, parse_frame, pure_python, sampled
 from findwall.fixes import (
     Claim,
@@ -70,9 +61,7 @@ def _on_the_device(facts: Facts) -> Outcome | None:
     """Small ops that a loop launches round after round; None where there is none worth it."""
     if gain_ms(facts, "launch-bound") <= MENTION_SHARE * step_ms(facts):
         return None
-    over_parts = part_loops(facts)
-    alike = without_layers(facts, [one for one in loops(facts) if not multiplies(facts, one)])
-    found = [*over_parts, *alike]
+    found = small_loops(facts)
     atoms = launched_by(found)
     launches = small_kernels(facts) * facts.steps.count
     own = [one for one in found if not is_backward(facts, one)]
