@@ -21,7 +21,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -201,26 +201,13 @@ def of_runs(folders: list[Path]) -> Iterator[Pair]:
                 if (job, fix) in NOT_THE_SAME or not isinstance(outcome, Use):
                     continue
                 played, now = ends(facts, {fix: outcome}), ms(facts.step)
-                steps = (ms(played.mid), ms(played.short), ms(played.long)) if played else (None, 0.0, 0.0)
-                rounded = [
-                    round(one, 4) if one else one
-                    for one in (*steps, ms(together_at_best({fix: outcome}, facts)))
-                ]
-                basis = played.basis if played else "curves"
-                yield Pair(
-                    "jobs",
-                    job,
-                    name,
-                    fix,
-                    round(now, 4),
-                    round(share * now, 4),
-                    JUDGED_SPREAD,
-                    *rounded[:3],
-                    idle,
-                    "",
-                    rounded[3],
-                    basis,
-                )
+                best = round(ms(together_at_best({fix: outcome}, facts)), 4)
+                pair = Pair("jobs", job, name, fix, round(now, 4), round(share * now, 4), JUDGED_SPREAD, None)
+                pair = replace(pair, idle=idle, best=best)
+                if played is not None:
+                    mid, short, long = (round(ms(ns), 4) for ns in (played.mid, played.short, played.long))
+                    pair = replace(pair, predicted=mid, short=short, long=long, basis=played.basis)
+                yield pair
 
 
 def kept_pairs() -> list[Pair]:

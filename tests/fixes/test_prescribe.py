@@ -429,8 +429,8 @@ def test_of_a_doubtful_fix_the_predicted_step_is_told() -> None:
 
 @pytest.mark.parametrize("name", [*JOBS, "inference", "eager_training"])
 def test_the_shortest_step_that_is_sure_comes_first(name: str) -> None:
-    """By the upper end of its interval, of what can be done as it stands; what needs something else first and,
-    but at a roof, what does more in a step come behind."""
+    """By the upper end of its interval, of what can be done as it stands; what needs something else first
+    and, but at a roof, what does more in a step come behind."""
     facts = job(name)
     verdict, given, _ = answer(facts)
     said = {fix: one for fix in given if isinstance(one := FIXES[fix].advise(facts), Use)}
