@@ -266,15 +266,20 @@ def _by_step(chosen: list[tuple[_Candidate, str]], cause: str | None) -> list[tu
     found = sorted((pair for pair in chosen if pair[0].predicted is not None), key=place)
     bounded = [pair for pair in chosen if pair[0].predicted is None]
     for pair in sorted(bounded, key=lambda pair: pair[1] != cause):
-        least = pair[0].least if pair[1] == cause and pair[0].name not in OF_ANYTHING else None
-        at = [at for at, (one, _) in enumerate(found) if least is not None and _is_longer(one, least)]
-        found.insert(at[0] if at else len(found), pair)
+        behind = (
+            at for at, other in enumerate(found) if pair[1] == cause and _goes_before(pair[0], *other, cause)
+        )
+        found.insert(next(behind, len(found)), pair)
     return found
 
 
-def _is_longer(one: _Candidate, least: float) -> bool:
-    """Whether a predicted step is surely longer than that."""
-    return one.predicted is not None and (one.predicted.low or 0.0) > least
+def _goes_before(bounded: _Candidate, other: _Candidate, moved: str, cause: str | None) -> bool:
+    """Whether a fix of the wall that has only a bound goes before one that has more: its step is surely
+    longer. What may not be possible does not go before what moves the wall too, and surely is."""
+    if bounded.least is None or bounded.name in OF_ANYTHING or other.predicted is None:
+        return False
+    longer = (other.predicted.low or 0.0) > bounded.least
+    return longer and (not bounded.outcome.condition or moved != cause)
 
 
 def _is_as_good_and_plainer(one: _Candidate, other: _Candidate) -> bool:

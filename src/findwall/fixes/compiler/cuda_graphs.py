@@ -39,7 +39,7 @@ from findwall.fixes import (
     unless,
 )
 from findwall.fixes.refusals import ON_CORES, REPLAYED
-from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL
+from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL, WORTH_IT
 from findwall.replay.change import Change, HostWork, Ready, without
 from findwall.work.work_facts import TOO_SMALL_NS, WorkFacts
 
@@ -68,9 +68,10 @@ def use(facts: Facts) -> Outcome:
 
 
 def _is_last(facts: Facts) -> bool:
-    """Whether something else comes first: a graph holds no waits and no sizes that decide what is launched
-    next, and of a loop it would hold every round, where a few calls do the same."""
-    waits = facts.spent_ms("host-sync") > MENTION_SHARE * step_ms(facts)
+    """Whether something else comes first: a graph holds no waits, which are worth taking out by themselves
+    where they cost much, nor sizes that decide what is launched next; and of a loop it would hold every
+    round, where a few calls do the same."""
+    waits = (facts.recoverable_ms("host-sync") or 0.0) > WORTH_IT * step_ms(facts)
     return waits or waiting_rounds(facts) is not None or mostly_in_loops(facts)
 
 
