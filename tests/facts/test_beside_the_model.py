@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
 
-from findwall.facts.beside_the_model import averages, beside_the_model
+from findwall.facts.beside_the_model import average_writes, averages, beside_the_model
 from findwall.facts.facts import Facts
 from trained_steps import Trained, recorded
 
@@ -29,6 +29,14 @@ def test_an_average_is_found_behind_the_optimizer(tmp_path: Path) -> None:
     found = averages(facts)
     assert names(facts, found.tolist()) == {"aten::lerp_"}
     assert len(found) == facts.steps.count * len(list(Trained().model.parameters()))
+
+
+def test_an_average_ahead_of_the_first_pass_is_one_too(tmp_path: Path) -> None:
+    """The optimizer's step that it follows was before the recording."""
+    facts = recorded(tmp_path, before=by_hand)
+    found, each = averages(facts), len(list(Trained().model.parameters()))
+    assert len(found) == facts.steps.count * each
+    assert average_writes(facts).tolist() == found.tolist()
 
 
 def test_torchs_own_average_is_one(tmp_path: Path) -> None:

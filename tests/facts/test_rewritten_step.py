@@ -41,7 +41,21 @@ TABLE = KERNELS["x"].given([ROWS, COLUMNS], [ROWS])
 NARROW = Drawn(KERNELS["m"].kernel, "aten::mm").given(
     [ROWS, INSIDE], [INSIDE, COLUMNS], dtype="c10::BFloat16"
 )
-KNOWN = {"t": PRODUCT, "p": IN_PLACE, "k": FED, "v": ALONE, "w": NORM, "x": TABLE, "m": NARROW}
+SORTED = Drawn("void at_cuda_detail::cub::DeviceSegmentedRadixSortKernel", "aten::sort").given(
+    [ROWS, COLUMNS]
+)
+COUNTED = Drawn(KERNELS["k"].kernel, "aten::copy_").given([ROWS, COLUMNS], [ROWS, COLUMNS], dtype="long int")
+KNOWN = {
+    "r": SORTED,
+    "u": COUNTED,
+    "t": PRODUCT,
+    "p": IN_PLACE,
+    "k": FED,
+    "v": ALONE,
+    "w": NORM,
+    "x": TABLE,
+    "m": NARROW,
+}
 AUTOCAST = frozenset({"bf16-autocast"})
 
 
@@ -83,8 +97,14 @@ def test_only_what_a_product_feeds_is_halved() -> None:
     assert then[2:] == now[2:]
 
 
+def test_indices_are_not_halved_nor_what_is_put_in_order_with_them() -> None:
+    facts = job("tkru")
+    assert likely_under_autocast(facts)[:4].tolist() == [0.5, 0.5, 1.0, 1.0]
+    assert under_autocast(facts)[:4].tolist() == [0.5, 0.5, 0.5, 1.0]
+
+
 @drawn(20)
-@given(st.text("tpkvwxm", min_size=1, max_size=6))
+@given(st.text("tpkvwxmru", min_size=1, max_size=6))
 def test_what_is_likely_is_never_less_than_at_best(letters: str) -> None:
     facts = job(letters)
     assert (likely_under_autocast(facts) >= under_autocast(facts)).all()

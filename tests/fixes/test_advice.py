@@ -425,7 +425,7 @@ def test_through_the_host_comes_nccl_first_and_no_batch() -> None:
     facts = through_gloo()
     given, _ = prescribe(facts, decide(facts).cause)
     names = [one.fixes[0] for one in given]
-    assert names[:3] == ["nccl-backend", "overlap-comms", "faster-link"]
+    assert names[:2] == ["nccl-backend", "faster-link"] and "overlap-comms" in names
     assert not {"remove-sync", "prefetch-batches", "pin-memory"} & set(names)
     assert "one GPU per rank" in in_words(given[0])
     assert "GLOO_SOCKET_IFNAME" in in_words(FIXES["faster-link"].advise(facts))

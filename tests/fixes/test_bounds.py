@@ -15,7 +15,7 @@ from findwall.facts.facts import Facts
 from findwall.facts.number_formats import under_autocast, value_bytes
 from findwall.facts.op_shapes import channels_last
 from findwall.fixes import Use, all_fixes
-from findwall.fixes.predict import predict
+from findwall.fixes.predict import ends, predict
 from findwall.fixes.prescribe import step_at_best, together_at_best
 from findwall.replay.change import Change
 from fixes.recorded import job
@@ -35,7 +35,8 @@ BATCH_NORM = Drawn("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>", "aten::cudnn_
     IMAGE, [256]
 )
 RELU = Drawn(KERNELS["k"].kernel, "aten::clamp_min_").given(IMAGE)
-NETWORK = {"v": CONVOLUTION, "t": TURN, "w": BATCH_NORM, "r": RELU}
+GROUP_NORM = Drawn(KERNELS["w"].kernel, "aten::native_group_norm").given(IMAGE, [256], [256])
+NETWORK = {"v": CONVOLUTION, "t": TURN, "w": BATCH_NORM, "r": RELU, "g": GROUP_NORM}
 
 
 def uses(facts: Facts) -> dict[str, Use]:
@@ -90,6 +91,24 @@ def test_the_compiler_makes_images_channels_last_besides() -> None:
     assert not channels_last(facts)
     compiled, turned = at_best(facts, "torch-compile"), at_best(facts, "channels-last")
     assert compiled is not None and turned is not None and compiled < turned < facts.step
+
+
+def test_what_reads_images_channels_first_alone_turns_them_back() -> None:
+    """A group norm copies its images, and so does the convolution behind it: what the library's copies took,
+    as many times as norms follow, is no gain. A batch norm knows both layouts."""
+    advice = {
+        gpu: FIXES["channels-last"].advise(drawn(gpu)) for gpu in ("vvTTwwRR", "vvTTggRR", "vvTTggGGggGG")
+    }
+    known, one, many = advice.values()
+    assert isinstance(known, Use) and not known.may
+    assert isinstance(one, Use) and len(one.may) == 2
+    played = [
+        ends(drawn(gpu), {"channels-last": use}) for gpu, use in zip(advice, (known, one), strict=False)
+    ]
+    with_both, with_one = played
+    assert with_both is not None and with_one is not None and with_one.mid > with_both.mid
+    assert with_one.short < with_one.mid < with_one.long
+    assert not isinstance(many, Use) and "channels-first alone" in in_words(many)
 
 
 def test_channels_last_fuses_nothing() -> None:

@@ -10,6 +10,7 @@ from findwall.causes.verdict import decide
 from findwall.facts.facts import Facts
 from findwall.fixes import Use
 from findwall.fixes.host import remove_sync
+from findwall.fixes.predict import ends
 from findwall.model.events import Kind
 from sketch import facts_of
 
@@ -68,6 +69,9 @@ def test_a_check_on_every_layer_is_the_wall_with_all_that_it_launches() -> None:
     assert facts.spent_ms("host-sync") > 0.7 * facts.reading.likely.step / 1e6
     outcome = remove_sync.FIX.advise(facts)
     assert isinstance(outcome, Use) and outcome.best is not None
+    # Made no more they are gone; kept on the device they are still launched.
+    played = ends(facts, {"remove-sync": outcome})
+    assert played is not None and played.short < 0.9 * played.mid < 0.9 * facts.step
 
 
 def test_comparisons_that_nobody_reads_are_launches_like_others() -> None:

@@ -40,7 +40,31 @@ def averages(facts: WorkFacts) -> I64:
     first, last = np.full(windows, np.iinfo(np.int64).max), np.full(windows, -1, np.int64)
     np.minimum.at(first, window[on_weights], at[on_weights])
     np.maximum.at(last, window[changes], at[changes])
-    return atoms[np.isin(links.op[rows], ops[(at >= first[window]) & (at <= last[window])])]
+    found = ops[(at >= first[window]) & (at <= last[window])]
+    return atoms[np.isin(links.op[rows], np.append(found, _before_any_pass(facts, found, links.op[rows])))]
+
+
+@found_once
+def average_writes(facts: WorkFacts) -> I64:
+    """Of the average's atoms those that write it: one for each tensor, however many ops lead to it."""
+    atoms, wanted = averages(facts), parameter_shapes(facts.timeline)
+    ops = facts.kernels.op[facts.atoms.index[atoms]]
+    on_weights, _ = on_shapes(facts.timeline, ops, wanted)
+    return atoms[on_weights & facts.timeline.named(_MIXES, ops)[facts.timeline.events.name[ops]]]
+
+
+def _before_any_pass(facts: StepFacts, found: I64, ops: I64) -> I64:
+    """The same ops on the same shapes ahead of the first pass: a recording that begins behind an optimizer's
+    step has an average in front whose optimizer it does not show."""
+    events, links = facts.timeline.events, facts.links
+    ops = np.unique(ops[ops >= 0])
+    passes = np.append(links.forward[links.forward >= 0], np.flatnonzero(links.backward))
+    if len(passes) == 0 or len(found) == 0:
+        return ops[:0]
+    ops = ops[events.start[ops] < events.start[passes].min()]
+    kinds = events.inputs.astype(np.int64) * len(facts.timeline.names) + events.name
+    ops, every = ops[np.isin(kinds[ops], kinds[found])], np.unique(kinds[found])
+    return ops if len(np.unique(kinds[ops])) > MAJORITY_SHARE * len(every) else ops[:0]
 
 
 def _behind_optimizer(facts: StepFacts, ops: I64) -> Bool:

@@ -17,6 +17,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
+from findwall.facts.beside_the_model import averages
 from findwall.facts.facts import Facts, of_class, rows_of, small_kernels
 from findwall.facts.gradient_free_work import heads_of
 from findwall.facts.op_shapes import tensors_of
@@ -88,6 +89,21 @@ def _repeats(keys: I64, body: int, free: Bool) -> list[tuple[int, int]]:
     start, end = edges[::2], edges[1::2] + body
     long = (end - start) // body >= FEWEST_REPEATS
     return list(zip(start[long].tolist(), end[long].tolist(), strict=True))
+
+
+@found_once
+def small_loops(facts: WorkFacts) -> list[Loop]:
+    """Loops that a few calls on whole tensors would do, or a scan: over the parts of a tensor, and what is
+    launched over and over and multiplies nothing."""
+    alike = [one for one in loops(facts) if not multiplies(facts, one)]
+    return [*part_loops(facts), *without_layers(facts, alike)]
+
+
+def mostly_in_loops(facts: Facts) -> bool:
+    """Whether most of what the step launches comes from such loops, or from one that averages the weights
+    tensor by tensor: then the loop is the reason for the launches."""
+    atoms = np.union1d(launched_by(small_loops(facts)), averages(facts))
+    return len(atoms) > MAJORITY_SHARE * small_kernels(facts) * facts.steps.count
 
 
 def is_backward(facts: WorkFacts, loop: Loop) -> bool:

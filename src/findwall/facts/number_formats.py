@@ -10,11 +10,13 @@ that makes it. The product that takes the gradient further finds the weight cast
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 
 from findwall.facts.facts import Facts, of_class
 from findwall.model.catalogue import MATRIX_CLASSES, SMALL_PART
+from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES
 from findwall.replay.curves import curves
@@ -23,7 +25,7 @@ from findwall.step.step_facts import StepFacts
 from findwall.units import NS_PER_S, ms
 from findwall.work.op_arguments import Arguments, Tensor, is_floating
 from findwall.work.op_work import op_work
-from findwall.work.work_facts import BOUNDS, WorkFacts
+from findwall.work.work_facts import BOUNDS, WorkFacts, ops_named
 
 SIXTEEN_BITS = ("fp16", "bf16")
 SIXTEEN_BIT_BYTES_SHARE = 0.5  # of the bytes of an fp32 number
@@ -130,6 +132,8 @@ STAY_WIDE = frozenset(
 TABLES = frozenset({"embedding", "embedding_dense", "embedding_bag"})
 # Ops that read 16-bit values and write fp32 ones (AT_FORALL_FP32_SET_OPT_DTYPE), as large as their input.
 WIDE_RESULT = frozenset({"softmax", "log_softmax", "cumprod", "cumsum"})
+# Ops that move a 64-bit index with each value, in as many passes over both as there are values.
+PUTS_IN_ORDER = re.compile(r"^aten::(arg|m)?sort$|^aten::_?(topk|kthvalue|median|mode|unique)")
 HALVED = NARROW_BYTES / WIDE_BYTES  # of the bytes of an fp32 op, in 16 bits
 WIDE_RESULT_SHARE = (NARROW_BYTES + WIDE_BYTES) / (2 * WIDE_BYTES)  # reads the one, writes the other
 # Their backward reads an fp32 gradient and the fp32 result, and writes a 16-bit gradient.
@@ -168,6 +172,7 @@ def under_autocast(facts: WorkFacts) -> F64:
     known = value_bytes(facts, np.arange(len(share)))
     share[(known > 0) & (known != WIDE_BYTES)] = 1.0
     share[of_class(facts, "optimizer", "memcpy", "collective")] = 1.0
+    share[_by_inputs(facts, lambda one: _is_without_floats(facts, one))] = 1.0
     return share
 
 
@@ -175,14 +180,26 @@ def likely_under_autocast(facts: WorkFacts) -> F64:
     """The same as it will be: only what a product feeds gets 16-bit values, told by as many of them."""
     share = under_autocast(facts)
     fed = _sizes_of_products(facts)
+    reached = _by_inputs(facts, lambda one: bool(_elements(facts, one) & fed))
+    alone = ~reached & ~of_class(facts, *MATRIX_CLASSES)
+    alone |= of_class(facts, "gather")  # what is gathered stays what it is
+    alone |= ops_named(facts.timeline, facts.kernels.op[facts.atoms.index], PUTS_IN_ORDER)
+    share[alone] = 1.0
+    return share
+
+
+def _by_inputs(facts: WorkFacts, holds: Callable[[int], bool]) -> Bool:
+    """For each atom what holds of its op's recorded inputs, by their number; below 0 unknown."""
     op = facts.kernels.op[facts.atoms.index]
     inputs = np.where(op >= 0, facts.timeline.events.inputs[np.maximum(op, 0)], -1)
     distinct, inverse = np.unique(inputs, return_inverse=True)
-    reached = np.array([bool(_elements(facts, one) & fed) for one in distinct.tolist()], bool)
-    alone = ~reached[inverse.reshape(-1)] & ~of_class(facts, *MATRIX_CLASSES)
-    alone |= of_class(facts, "gather")  # what is gathered stays what it is
-    share[alone] = 1.0
-    return share
+    return np.array([holds(one) for one in distinct.tolist()], bool)[inverse.reshape(-1)]
+
+
+def _is_without_floats(facts: StepFacts, inputs_id: int) -> bool:
+    """Whether all that an op is given is known, and no number of floating point: indices, masks."""
+    tensors = Arguments(facts.timeline.details.inputs_of(inputs_id)).tensors()
+    return bool(tensors) and not any(is_floating(one.dtype) for one in tensors)
 
 
 def _sizes_of_products(facts: WorkFacts) -> set[int]:

@@ -35,6 +35,8 @@ class Prediction(msgspec.Struct, frozen=True):
     mid: float
     high: float
     basis: Basis = "curves"
+    # Times the bound: by how much another run may beat it. Kernels do not, the host has slow days and fast.
+    noise: float = 1.0
 
 
 class Errors(msgspec.Struct, frozen=True):
@@ -42,15 +44,18 @@ class Errors(msgspec.Struct, frozen=True):
 
     noise: float  # of any prediction, also of one that changes nothing
     host_noise: float  # the same of a step that the host decides, whose pace differs from run to run
-    share: float  # of the predicted change, where a fix has too few measurements of its own
-    by_fix: dict[str, float]  # the same, fix by fix
-    reach: float  # times that: how wide an interval must be to hold four measurements in five
+    share: dict[Basis, float]  # of the predicted change, by what it rests on, of a fix that nobody measured
+    by_fix: dict[
+        str, float
+    ]  # the same of fixes that were: nearer to their own, the more kinds of jobs had it
+    below: float  # times that: how far an interval reaches to a shorter step, and
+    above: float  # to a longer one, to hold nine in ten measurements of jobs of other kinds
 
-    def doubt(self, names: tuple[str, ...], gain: float, idle: float) -> float:
-        """Half the width of the interval of a prediction that changes the step by so much; `idle`: the share
-        of today's step that the device waits."""
-        share = max(self.by_fix.get(name, self.share) for name in names)
-        return self.reach * hypot(self.noise, self.host_noise * idle, share * gain)
+    def doubt(self, names: tuple[str, ...], basis: Basis, gain: float, idle: float) -> float:
+        """How far off a prediction is that changes the step by so much; `idle`: the share of today's step
+        that the device waits."""
+        share = max(self.by_fix.get(name, self.share[basis]) for name in names)
+        return hypot(self.noise, self.host_noise * idle, share * sqrt(gain))
 
 
 @cache
@@ -77,8 +82,12 @@ def predict(facts: Facts, uses: dict[str, Use]) -> Prediction | None:
     if found is None:
         return None
     idle = 1.0 - facts.reading.likely.busy / facts.step
-    wider = exp(errors().doubt(tuple(uses), abs(log(facts.step / found.mid)), idle))
-    return Prediction(found.short / wider, found.mid, found.long * wider, found.basis)
+    known = errors()
+    doubt = known.doubt(tuple(uses), found.basis, abs(log(facts.step / found.mid)), idle)
+    low, high = found.short * exp(-known.below * doubt), found.long * exp(known.above * doubt)
+    return Prediction(
+        low, found.mid, high, found.basis, exp(-known.below * hypot(known.noise, known.host_noise * idle))
+    )
 
 
 def ends(facts: Facts, uses: dict[str, Use]) -> Ends | None:

@@ -51,6 +51,24 @@ APART = (
 )
 
 
+# Of those, what asks for less: a switch, then an op by another name, then kernels that nobody has seen yet,
+# then those in a graph that must be kept from changing.
+PLAINEST = (
+    *("tf32", "bf16-autocast", "fp16-autocast", "pin-memory", "prefetch-batches"),
+    *(
+        "fused-optimizer",
+        "foreach-optimizer",
+        "builtin-ops",
+        "fused-loss",
+        "lookup-not-onehot",
+        "fewer-casts",
+    ),
+    *("torch-compile", "compile-blocks", "autotune-kernels", "reduce-overhead", "cuda-graphs"),
+)
+# What can be said of whatever is slow: it names nothing that the job does, nor does its bound what it gives.
+OF_ANYTHING = frozenset({"custom-kernels", "larger-batch", "smaller-model", "better-hardware"})
+
+
 class _Ledger(msgspec.Struct, frozen=True):
     """The step and what each cause could give back, in ms; unknown is absent."""
 
@@ -69,6 +87,7 @@ class _Candidate(msgspec.Struct, frozen=True):
     at_most: float  # ms off the step, by the replay of the fix at its best
     predicted: Range | None = None  # the step in ms; None: nobody can tell, the bound alone is known
     basis: Basis | None = None  # what that rests on
+    least: float | None = None  # the step at best, ms; None where that is not known
     is_blind: bool = False  # so much of it that the bound is not known either
 
     @property
@@ -129,8 +148,9 @@ def _candidate(name: str, outcome: Use, facts: Facts, ledger: _Ledger) -> _Candi
         found = predict(facts, {name: outcome})
     predicted = in_ms(found, ledger.step - at_most)
     basis = found.basis if found is not None else None
+    least = ledger.step - at_most if outcome.shorter_step and not blind else None
     at_most = max(at_most, 0.0) + (blind_ms(facts, *floors) if blind else 0.0)
-    return _Candidate(name, fix, outcome, moves, at_most, predicted, basis, blind)
+    return _Candidate(name, fix, outcome, moves, at_most, predicted, basis, least, blind)
 
 
 def _provable(used: dict[str, Use], targets: list[str], facts: Facts, ledger: _Ledger) -> list[_Candidate]:
@@ -144,11 +164,12 @@ def _provable(used: dict[str, Use], targets: list[str], facts: Facts, ledger: _L
 
 
 def in_ms(found: Prediction | None, best: float) -> Range | None:
-    """A prediction that no bound contradicts: what cannot be beaten is the low end, at least."""
+    """A prediction that no bound contradicts: the low end is what cannot be beaten, at least, but for what
+    the host differs by from run to run."""
     if found is None:
         return None
     mid = max(ms(found.mid), best)
-    return Range(min(max(ms(found.low), best), mid), mid, mid * found.high / found.mid)
+    return Range(min(max(ms(found.low), best * found.noise), mid), mid, mid * found.high / found.mid)
 
 
 def step_at_best(fix: Fix, outcome: Use, facts: Facts) -> float:
@@ -217,17 +238,56 @@ def _rank(one: _Candidate, cause: str) -> tuple[int, float, int, str]:
 
 
 def _ranked(chosen: list[tuple[_Candidate, str]], cause: str | None) -> list[tuple[_Candidate, str]]:
-    """What moves the wall first, then the rest; of each the shortest predicted step first, then what only has
-    a bound, in the order it was chosen. Where two predictions are as good as one, that order decides."""
-    shortest = min((one.mid for one, _ in chosen if one.mid is not None), default=0.0)
+    """What can be done as it stands, then what is no better than a plainer way to the same end, then what
+    needs something else first, then what does more in a step. Of each the shortest step first."""
 
-    def place(pair: tuple[_Candidate, str]) -> tuple[bool, bool, bool, bool, int]:
-        one, moved = pair
-        longer = int(log(one.mid / shortest) / log(ALIKE)) if one.mid else 0
-        no_shorter = cause not in ROOFS and not one.outcome.shorter_step
-        return moved != cause, one.outcome.after_others, one.mid is None, no_shorter, longer
+    def group(one: _Candidate) -> int:
+        if cause not in ROOFS and not one.outcome.shorter_step:
+            return 3
+        if one.outcome.after_others:
+            return 2
+        return int(any(_is_as_good_and_plainer(other, one) for other, _ in chosen))
 
-    return sorted(chosen, key=place)
+    groups = [[pair for pair in chosen if group(pair[0]) == at] for at in range(4)]
+    return [pair for one in groups for pair in _by_step(one, cause)]
+
+
+def _by_step(chosen: list[tuple[_Candidate, str]], cause: str | None) -> list[tuple[_Candidate, str]]:
+    """The shortest step first that is sure, the upper end of its interval; of those that are alike what moves
+    the wall, in the order it was chosen. A bound promises nothing: a fix of the wall that has only that goes
+    before what can hardly be as short, and whatever else has only that comes last."""
+    ends = [one.predicted.high or inf for one, _ in chosen if one.predicted is not None]
+    shortest = min(ends, default=inf)
+
+    def place(pair: tuple[_Candidate, str]) -> tuple[int, bool]:
+        high = pair[0].predicted.high if pair[0].predicted is not None else None
+        return int(log((high or inf) / shortest) / log(ALIKE)) if high else 0, pair[1] != cause
+
+    found = sorted((pair for pair in chosen if pair[0].predicted is not None), key=place)
+    bounded = [pair for pair in chosen if pair[0].predicted is None]
+    for pair in sorted(bounded, key=lambda pair: pair[1] != cause):
+        behind = (
+            at for at, other in enumerate(found) if pair[1] == cause and _goes_before(pair[0], *other, cause)
+        )
+        found.insert(next(behind, len(found)), pair)
+    return found
+
+
+def _goes_before(bounded: _Candidate, other: _Candidate, moved: str, cause: str | None) -> bool:
+    """Whether a fix of the wall that has only a bound goes before one that has more: its step is surely
+    longer. What may not be possible does not go before what moves the wall too, and surely is."""
+    if bounded.least is None or bounded.name in OF_ANYTHING or other.predicted is None:
+        return False
+    longer = (other.predicted.low or 0.0) > bounded.least
+    return longer and (not bounded.outcome.condition or moved != cause)
+
+
+def _is_as_good_and_plainer(one: _Candidate, other: _Candidate) -> bool:
+    """Of two ways to the same end, with as short a step."""
+    if {one.name, other.name} not in APART or one.predicted is None or other.predicted is None:
+        return False
+    plainer = PLAINEST.index(one.name) < PLAINEST.index(other.name)
+    return plainer and (one.predicted.high or inf) <= ALIKE * (other.predicted.high or 0.0)
 
 
 def _may_be_slower(one: _Candidate, ledger: _Ledger) -> bool:

@@ -86,6 +86,19 @@ class Replace(msgspec.Struct, frozen=True):
         return replace(graph, own=own, paced=paced)
 
 
+class Longer(msgspec.Struct, frozen=True):
+    """Device rows take so many nanoseconds more: something new runs with them."""
+
+    rows: I64
+    ns: F64
+
+    def apply(self, graph: Graph) -> Graph:
+        own = graph.own.copy()
+        nodes, known = nodes_of(graph, self.rows)
+        own[nodes] += np.broadcast_to(self.ns, self.rows.shape)[known]
+        return replace(graph, own=own)
+
+
 class Drop(msgspec.Struct, frozen=True):
     """Device rows and their launches are gone, and the host time that led to each launch with them."""
 

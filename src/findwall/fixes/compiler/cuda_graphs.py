@@ -21,6 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.facts.gains import launch_idle
+from findwall.facts.host_loops import mostly_in_loops
 from findwall.facts.waiting_rounds import waiting_rounds
 from findwall.facts.waits import common_sync
 from findwall.fixes import (
@@ -38,7 +39,7 @@ from findwall.fixes import (
     unless,
 )
 from findwall.fixes.refusals import ON_CORES, REPLAYED
-from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL
+from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL, WORTH_IT
 from findwall.replay.change import Change, HostWork, Ready, without
 from findwall.work.work_facts import TOO_SMALL_NS, WorkFacts
 
@@ -61,9 +62,17 @@ def use(facts: Facts) -> Outcome:
     return Use(
         Claim("cuda-graphs/record", figures, {"sync": common_sync(facts) or ""}),
         _best(facts),
-        after_others=waiting_rounds(facts) is not None,  # sizes that decide what is launched next
+        after_others=_is_last(facts),
         likely=lambda made: captured(facts),
     )
+
+
+def _is_last(facts: Facts) -> bool:
+    """Whether something else comes first: a graph holds no waits, which are worth taking out by themselves
+    where they cost much, nor sizes that decide what is launched next; and of a loop it would hold every
+    round, where a few calls do the same."""
+    waits = (facts.recoverable_ms("host-sync") or 0.0) > WORTH_IT * step_ms(facts)
+    return waits or waiting_rounds(facts) is not None or mostly_in_loops(facts)
 
 
 def _best(facts: WorkFacts) -> Change:

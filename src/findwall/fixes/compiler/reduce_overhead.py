@@ -25,6 +25,7 @@ import numpy as np
 
 from findwall.apply.applying import Effect
 from findwall.facts.gains import launch_idle
+from findwall.facts.host_loops import mostly_in_loops
 from findwall.facts.likely_times import calls_a_step, host_ns
 from findwall.facts.rewritten_step import COMPILED_AWAY, compiled_at_best, compiled_kernels, model_rows
 from findwall.fixes import Claim, Facts, Fix, Made, Outcome, Use, free_launches, is_training
@@ -45,7 +46,7 @@ def use(facts: Facts) -> Outcome:
     return Use(
         Claim("reduce-overhead/as-default") if never else Claim("reduce-overhead/record", figures),
         _best(facts),
-        after_others=never,
+        after_others=never or mostly_in_loops(facts),  # a graph would hold every round of a loop
         likely=lambda made: _likely(facts, made),
     )
 

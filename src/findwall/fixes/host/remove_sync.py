@@ -19,15 +19,13 @@ None for the results. Values that are logged arrive later; a check for NaN fires
 
 from __future__ import annotations
 
-import numpy as np
-
 from findwall.facts.figures import SECOND_NAMED_SHARE
 from findwall.facts.waiting_rounds import waiting_rounds
 from findwall.facts.waits import Wait, syncs
-from findwall.fixes import Claim, Facts, Fix, Outcome, ideal, lines, no_use, surely
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, ideal, lines, no_use, surely
 from findwall.fixes.host.late_reads import read_late
 from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.model.intervals import union
+from findwall.model.intervals import I64, union
 from findwall.replay.change import Change, Drop, without
 from findwall.step.blocking_calls import outermost, sync_rows
 from findwall.step.step_facts import StepFacts
@@ -60,15 +58,22 @@ def use(facts: Facts) -> Outcome:
     if not found:
         return surely(Claim("remove-sync/unnamed", {"waits_ms": spent}), ideal(facts, *MOVES[:1]))
     named = [_instead(wait) for wait in found if wait.ms >= SECOND_NAMED_SHARE * found[0].ms]
-    return surely(Claim("remove-sync/named", parts=named), _best(facts))
+    asked, read = _unread(facts, facts.host.questions), _unread(facts, outermost(facts, sync_rows(facts)))
+    best = asked + read
+    # A value that stays on the device is still computed there; one that is looked at every n steps is not.
+    return Use(
+        Claim("remove-sync/named", parts=named),
+        best,
+        likely=lambda made: read,
+        uncurved=True,
+        may=(lambda made: best,),
+    )
 
 
-def _best(facts: StepFacts) -> Change:
-    """Nobody waits, and what was launched only to be read is not launched: comparisons, the copies out."""
-    outer = np.union1d(outermost(facts, sync_rows(facts)), facts.host.questions)
-    issued = facts.queue.issued
-    events = facts.timeline.events
-    inside = union(events.start[outer], events.end[outer]).covered_within(issued, issued + 1) > 0
+def _unread(facts: StepFacts, calls: I64) -> Change:
+    """Nobody waits, and what these calls launch is not launched: the copies out, or comparisons too."""
+    issued, events = facts.queue.issued, facts.timeline.events
+    inside = union(events.start[calls], events.end[calls]).covered_within(issued, issued + 1) > 0
     return without("host-sync") + Change((Drop(facts.queue.row[inside & facts.queue.launched]),))
 
 

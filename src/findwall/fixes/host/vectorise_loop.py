@@ -24,16 +24,7 @@ import re
 
 import numpy as np
 
-from findwall.facts.host_loops import (
-    Loop,
-    is_backward,
-    launched_by,
-    loop_line,
-    loops,
-    multiplies,
-    part_loops,
-    without_layers,
-)
+from findwall.facts.host_loops import Loop, is_backward, launched_by, loop_line, small_loops
 from findwall.facts.user_lines import loops_in_python, parse_frame, pure_python, sampled
 from findwall.fixes import (
     Claim,
@@ -48,11 +39,13 @@ from findwall.fixes import (
     ideal,
     no_use,
     pieces,
+    rows_of,
     small_kernels,
     step_ms,
 )
 from findwall.model.catalogue import FAIR_PART, FEWEST_REPEATS, MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
 from findwall.model.events import Kind
+from findwall.replay.change import Change, NoHostWork
 from findwall.step.blocking_calls import in_window
 from findwall.units import ms
 from findwall.work.work_facts import WorkFacts
@@ -68,16 +61,14 @@ def _on_the_device(facts: Facts) -> Outcome | None:
     """Small ops that a loop launches round after round; None where there is none worth it."""
     if gain_ms(facts, "launch-bound") <= MENTION_SHARE * step_ms(facts):
         return None
-    over_parts = part_loops(facts)
-    alike = without_layers(facts, [one for one in loops(facts) if not multiplies(facts, one)])
-    found = [*over_parts, *alike]
-    atoms, merged = launched_by(found), launched_by(over_parts)
+    found = small_loops(facts)
+    atoms = launched_by(found)
     launches = small_kernels(facts) * facts.steps.count
     own = [one for one in found if not is_backward(facts, one)]
     if not own or len(atoms) <= WORTH_IT * launches:
         return None
     # Where most of the step is such a loop, so is most of the Python between its ops.
-    mostly = len(merged) > MAJORITY_SHARE * launches
+    mostly = len(atoms) > MAJORITY_SHARE * launches
     moves = ("launch-bound", "host-work") if mostly else ("launch-bound",)
     longest = max(own, key=lambda one: len(one.all_atoms))
     issued: Figures = {"issued": len(atoms) / facts.steps.count, "pieces": pieces(facts)}
@@ -85,8 +76,8 @@ def _on_the_device(facts: Facts) -> Outcome | None:
     names, places = _named(facts, longest, mostly)
     return Use(
         Claim("vectorise-loop/one-call", figures, names, places),
-        # A scan does in a few kernels what rounds that need each other do one by one.
-        gone(facts, atoms) + ideal(facts, *moves[1:]),
+        # A scan does in a few kernels what rounds that need each other do one by one, and no Python between.
+        gone(facts, atoms) + Change((NoHostWork(rows_of(facts, atoms)),)) + ideal(facts, *moves[1:]),
         moves,
         condition="rounds-independent",
     )

@@ -10,8 +10,8 @@ the bias in a separate kernel. One change at the start keeps the whole network i
 
 When it does not help:
 Nothing is convolved, or the network is channels-last already. Ops that do not know the layout turn
-it back, as Fourier transforms along the sides do: then the copies only move elsewhere, and those ops are what
-to look at.
+it back, as Fourier transforms along the sides and, on a GPU, group and instance norms do: then the copies
+only move elsewhere, and torch's own take several times as long as those of the convolutions' library.
 
 Risk:
 None for the results beyond rounding. Code that calls `.view` on activations or relies on
@@ -24,19 +24,29 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from findwall.apply.applying import Effect, is_compiling_of
 from findwall.apply.model_calls import Call, Model, each_model
 from findwall.apply.registry import APPLIED, REGISTRY
 from findwall.facts.best_changes import at_least_bytes, bare_convolutions
-from findwall.facts.likely_times import compiles, in_layout, narrows, turned
+from findwall.facts.likely_times import compiles, in_layout, launch_ns, narrows, turned
 from findwall.facts.memory_copies import turned_by_library
-from findwall.facts.op_shapes import channels_last, convolves, on_images, transforms_images, under_convolution
+from findwall.facts.op_shapes import (
+    IMAGE_DIMS,
+    channels_last,
+    convolves,
+    on_images,
+    transforms_images,
+    under_convolution,
+)
 from findwall.fixes import (
     Claim,
     Facts,
@@ -44,6 +54,7 @@ from findwall.fixes import (
     Made,
     Outcome,
     Use,
+    cannot_tell,
     gone,
     no_use,
     of_class,
@@ -54,15 +65,32 @@ from findwall.fixes import (
 from findwall.fixes.optimizer.state_layout import LaidStates
 from findwall.model.applied import Place
 from findwall.model.catalogue import MATRIX_CLASSES, WORTH_IT
+from findwall.model.intervals import F64, I64
 from findwall.patches import NoPatch
 from findwall.patches.call_arguments import keyword_of
 from findwall.patches.editor import Editor
 from findwall.patches.model_names import named
-from findwall.replay.change import Change
+from findwall.replay.change import Change, Issue, Longer
+from findwall.units import NS_PER_S, ms
+from findwall.work.fusion import BATCH_NORM
+from findwall.work.op_arguments import Arguments
+from findwall.work.work_facts import ops_named
 
 MOVES = ("layout-copies", "slow-kernels", "unfused-pointwise")
 # Classes of kernels that read images, beside the convolutions.
 READ_IMAGES = ("norm", "pointwise", "reduce", "copy", "other")
+# Ops whose CUDA kernels know images channels-first alone: they copy what lies otherwise, and what they give
+# is channels-first too (torch 2.11).
+CHANNELS_FIRST = re.compile(
+    r"^aten::(native_group_norm|reflection_pad2d|replication_pad2d|upsample_bicubic2d|_upsample_bicubic2d_aa"
+    r"|adaptive_max_pool2d|im2col|col2im|grid_sampler_2d|pixel_(un)?shuffle)(_backward)?$"
+)
+# Images turned for each such op: what it reads and what it gave. Fewer where another such op follows, more
+# where ops on two tensors get one of each layout.
+FEWEST_TURNS, TURNS, MOST_TURNS = 1.0, 2.0, 3.0
+# Of the memory's bandwidth, what torch takes to turn one element: copies of 103 million bf16 took 0.60 and
+# 0.68 ms on an H200, seven times what their bytes must.
+TURNING_BYTES = 28.0
 LAID = "laid"  # a place: the step before which loaded states were laid as their weights are
 
 
@@ -77,12 +105,78 @@ def use(facts: Facts) -> Outcome:
     slow = [atoms[inside[atoms]] for atoms in map(facts.atoms_of, MOVES[1:])]
     if copied + time_of(facts, np.concatenate(slow)) <= 0:
         return no_use("channels-last/nothing-left")
+    back = _turned_back(facts)
+    if (refused := _may_lose(facts, back)) is not None:
+        return refused
     own = time_of(facts, np.setdiff1d(facts.atoms_of("layout-copies"), turned_by_library(facts)))
+
+    def likely(made: Made, turns: float = TURNS) -> Change:
+        return _likely(facts, made) + (Change() if compiles(made) else back.times(turns))
+
     return Use(
         Claim("channels-last/turn", {"copied_ms": copied, "own_copies_ms": own}),
         _best(facts),
-        likely=lambda made: _likely(facts, made),
+        likely=likely,
+        may=(partial(likely, turns=FEWEST_TURNS), partial(likely, turns=MOST_TURNS))
+        if len(back.rows)
+        else (),
     )
+
+
+class _TurnedBack(msgspec.Struct, frozen=True):
+    """Device rows of ops that know images channels-first alone, one an op, and what turning its images once
+    takes, ns."""
+
+    rows: I64
+    ns: F64
+    issue_ns: float
+
+    def times(self, turns: float) -> Change:
+        """So often in front of each, and behind it."""
+        if len(self.rows) == 0:
+            return Change()
+        issued = np.full(len(self.rows), self.issue_ns * turns)
+        return Change((Longer(self.rows, self.ns * turns), Issue(self.rows, issued, besides=True)))
+
+
+def _turned_back(facts: Facts) -> _TurnedBack:
+    """An op without a kernel for channels-last images copies them in front, and the convolution behind it
+    copies what it gave; so do their backward passes."""
+    op = facts.kernels.op[facts.atoms.index]
+    named = np.flatnonzero(
+        ops_named(facts.timeline, op, CHANNELS_FIRST) | ops_named(facts.timeline, op, BATCH_NORM)
+    )
+    _, first = np.unique(op[named], return_index=True)
+    found: dict[int, int] = {}
+    for atom in named[first].tolist():
+        image = Arguments(facts.timeline.inputs_of(facts.op_row(atom))).tensor(0)
+        if image is None or len(image.dims) < IMAGE_DIMS:
+            continue
+        # An instance norm is a batch norm of one image with as many channels as all images have.
+        if image.dims[0] == 1 or CHANNELS_FIRST.search(facts.op_name(atom) or ""):
+            found[int(facts.kernels.row[facts.atoms.index[atom]])] = image.elements
+    moved = np.array(list(found.values()), np.float64) * TURNING_BYTES
+    ns = moved / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
+    return _TurnedBack(np.array(list(found), np.int64), ns, launch_ns(facts))
+
+
+def _may_lose(facts: Facts, back: _TurnedBack) -> Outcome | None:
+    """Whether turning images back takes what the layout gives, by device time: surely, or perhaps."""
+    if len(back.rows) == 0:
+        return None
+    saved = _device_ns(facts, _likely(facts, frozenset()))
+    figures = {"turned_ms": ms(float(back.ns.sum()) * TURNS / facts.steps.count), "saved_ms": ms(saved)}
+    if saved + _device_ns(facts, back.times(TURNS)) <= 0:
+        return no_use("channels-last/turned-back", **figures)
+    if saved + _device_ns(facts, back.times(MOST_TURNS)) <= 0:
+        return cannot_tell("channels-last/may-turn-back", **figures)
+    return None
+
+
+def _device_ns(facts: Facts, change: Change) -> float:
+    """How much less the device works in a step with a change made."""
+    less = facts.graph.own - change.apply(facts.graph).own
+    return float((less * facts.graph.weight)[facts.graph.rows].sum()) / facts.steps.count
 
 
 def _best(facts: Facts) -> Change:

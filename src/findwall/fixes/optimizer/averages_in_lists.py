@@ -21,13 +21,17 @@ keep them out of the lists.
 
 from __future__ import annotations
 
-from findwall.facts.beside_the_model import averages
+import numpy as np
+
+from findwall.facts.beside_the_model import average_writes, averages
 from findwall.facts.best_changes import in_lists, lists_at_best
 from findwall.facts.waits import idle_in_front
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gone, no_use, of_class, step_ms
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gone, no_use, of_class, rows_of, step_ms
 from findwall.fixes.refusals import ON_CORES, REPLAYED
 from findwall.model.catalogue import MENTION_SHARE
-from findwall.replay.change import Change
+from findwall.model.intervals import I64
+from findwall.replay.change import Change, NoHostWork, Scale
+from findwall.work.work_facts import WorkFacts
 
 
 def use(facts: Facts) -> Outcome:
@@ -45,11 +49,22 @@ def use(facts: Facts) -> Outcome:
         "copies": float(copied.sum()) / facts.steps.count,
         "waits_ms": waited,
     }
+    writes = np.intersect1d(average_writes(facts), kernels)
+    # Whatever ops an average is written with, in lists one does it: what leads to the one that writes it is
+    # gone, and with it the Python from tensor to tensor.
+    dropped += gone(facts, np.setdiff1d(kernels, writes)) + Change((NoHostWork(rows_of(facts, kernels)),))
     return Use(
         Claim("averages-in-lists/foreach", figures),
-        lists_at_best(facts, kernels) + dropped,
-        likely=lambda made: Change() if "cuda-graphs" in made else in_lists(facts, kernels) + dropped,
+        lists_at_best(facts, writes) + dropped,
+        likely=lambda made: Change() if "cuda-graphs" in made else _mixed(facts, writes) + dropped,
     )
+
+
+def _mixed(facts: WorkFacts, writes: I64) -> Change:
+    """Two tensors are read and one is written, where a copy into the average reads and writes one."""
+    copies = np.array([facts.op_name(atom) == "aten::copy_" for atom in writes.tolist()], bool)
+    more = Scale(rows_of(facts, writes[copies]), np.full(int(copies.sum()), 3 / 2))
+    return in_lists(facts, writes) + Change((more,))
 
 
 FIX = Fix(

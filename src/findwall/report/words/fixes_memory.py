@@ -145,6 +145,14 @@ WORDS: dict[str, Words] = {
     "channels-last/no-images": "no convolution here reads images of 4 dims",
     "channels-last/nothing-left": "there is no layout copy or slow convolution left to remove",
     "channels-last/turn": _turn,
+    "channels-last/turned-back": (
+        "norms and other ops here read images channels-first alone: turning them back and forth takes about "
+        "{turned_ms:per_step}, and the layout saves {saved_ms:ms}"
+    ),
+    "channels-last/may-turn-back": (
+        "unknown: norms and other ops here read images channels-first alone, and turning them back and forth "
+        "may take all of the {saved_ms:per_step} that the layout saves"
+    ),
     "copies/on-cores": "the job runs on the CPU: nothing is copied to a device",
     "copies/none": "nothing is copied to the device in the step",
     "copies/untold": "the copies' names do not say whether their memory is pinned",
