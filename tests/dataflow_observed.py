@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,8 @@ from findwall.model.dataflow import CUT, KEPT, LOOK, SAME, STATE
 from findwall.readers import read_trace
 from findwall.readers.observed_steps import read_observed_steps
 from sketch import facts_of
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 Step = Callable[[], Any]
 RECORDINGS = 6  # at most, of the same steps
@@ -66,3 +71,18 @@ def facts_with_flow(step: Step, folder: Path) -> Facts:
     observe(step, folder / "observed.json")
     seen = read_observed_steps(folder / "observed.json")
     return facts_of(timeline, device_kind="cpu", observed=seen)
+
+
+@cache
+def planted(name: str, edited: bool = False) -> Facts:
+    """A job of `benchmarks/unneeded_jobs.py`. Other processes may make one op so long that the rest is nothing
+    beside it: then it is recorded again."""
+    from unneeded import FIXES
+    from unneeded_jobs import JOBS, Setting
+
+    for _ in range(RECORDINGS):
+        with tempfile.TemporaryDirectory() as folder:
+            facts = facts_with_flow(JOBS[name](Setting("cpu", 64, edited)), Path(folder))
+        if facts.unneeded or edited or not FIXES[name]:
+            break
+    return facts

@@ -10,17 +10,16 @@ import pytest
 pytest.importorskip("torch")
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
-from dataflow_observed import facts_with_flow
+from dataflow_observed import planted
 from findwall.causes.compute.unneeded_work import FIX_OF
 from findwall.fixes import Use, all_fixes
 from findwall.model.catalogue import UNNEEDED
 from unneeded import FIXES, lines_of
-from unneeded_jobs import JOBS, Setting
 
 
 @pytest.mark.parametrize("name", FIXES)
-def test_planted_work_is_found_with_its_line(name: str, tmp_path: Path) -> None:
-    facts = facts_with_flow(JOBS[name](Setting("cpu", 64, edited=False)), tmp_path)
+def test_planted_work_is_found_with_its_line(name: str) -> None:
+    facts = planted(name)
     said = {FIX_OF[one.kind]: one for one in facts.unneeded}
     assert set(said) == ({FIXES[name]} if FIXES[name] else set())
     for fix, one in said.items():
@@ -30,6 +29,5 @@ def test_planted_work_is_found_with_its_line(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in FIXES if FIXES[name]])
-def test_after_the_edit_nothing_is_found(name: str, tmp_path: Path) -> None:
-    facts = facts_with_flow(JOBS[name](Setting("cpu", 64, edited=True)), tmp_path)
-    assert facts.unneeded == ()
+def test_after_the_edit_nothing_is_found(name: str) -> None:
+    assert planted(name, edited=True).unneeded == ()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from dataflow_observed import planted
 from findwall.causes.verdict import decide
 from findwall.facts.beside_the_model import behind_the_products
 from findwall.facts.best_changes import in_lists
@@ -167,6 +168,9 @@ HELPS: dict[str, Case] = {
     "topk": (lambda: op_calls.sorting(op_calls.head(8)), "`x.topk(8)`"),
     "torch-compile": (at("handwritten_gelu"), "torch.compile(model)"),
     "no-unused-gradients": (with_a_teacher, "only added up"),
+    "no-unread-results": (lambda: planted("unused_head"), "what nobody reads"),
+    "reuse-results": (lambda: planted("loss_again"), "instead of computing it again"),
+    "compute-once": (lambda: planted("prompt_in_every_step"), "before the loop"),
     "loop-on-device": (lambda: rounds("kw"), "waits for aten::nonzero"),
     "group-experts": (lambda: rounds("xmk"), "one by one"),
     "vectorise-loop": (lambda: stood_on(("boxes.py:47", ""), ("boxes.py:48", "")), "boxes.py:47 (overlap)"),
@@ -235,6 +239,9 @@ CANNOT_HELP: dict[str, Case] = {
     "topk": (lambda: op_calls.sorting(op_calls.head(8), stable="True"), "a stable order"),
     "torch-compile": (at("compiled_training"), "already compiled"),
     "no-unused-gradients": (at("plain_adamw"), "nobody takes away"),
+    "no-unread-results": (lambda: planted("plain_training"), "as far as that was seen"),
+    "reuse-results": (lambda: planted("plain_training"), "as far as that was seen"),
+    "compute-once": (lambda: planted("plain_training"), "as far as that was seen"),
     "loop-on-device": (lambda: rounds("xmk"), "multiplies matrices"),
     "group-experts": (lambda: rounds("kw"), "no loop fetches tokens"),
     "vectorise-loop": (lambda: stood_on(("log.py:12", "encoder.py:iterencode")), "seen inside libraries"),

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from findwall.dataflow.added_gradients import unused_gradients
 from findwall.facts.facts import Facts
-from findwall.facts.unused_gradients import unused_gradients
 from findwall.fixes import NoUse, Use, all_fixes
 from trained_steps import Trained, recorded
 
