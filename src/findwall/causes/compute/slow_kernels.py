@@ -22,7 +22,7 @@ fp16-autocast where there is neither, a larger batch (more tiles; for a matrix t
 at once), more-threads where a CPU job leaves cores idle, a sorting network of minimum and maximum over whole
 tensors where few values are put in order, topk where only the first of a sort are read, lookup-not-onehot and
 index-select where rows are taken by number, smooth-fft for Fourier transforms of lengths with a large prime
-in them, custom-kernels as a last resort.
+in them, product-order where three matrices are multiplied the long way, custom-kernels as a last resort.
 Where much of it is forward work without gradients: evaluate-less-often.
 Where much of it gives gradients that nobody uses: no-unused-gradients.
 """

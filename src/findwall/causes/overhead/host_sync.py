@@ -18,7 +18,7 @@ host-to-device copy that blocks is copy-exposed; a free that waits is allocator.
 What helps:
 remove-sync: keep metrics on the device and read them every n steps, gather several values in one
 tensor and copy once with non_blocking=True, torch.where instead of `if`, foreach=True in clip_grad_norm_,
-sizes known in advance instead of nonzero. loop-on-device and group-experts where a loop
+sizes known in advance instead of nonzero. foreach-checks where each gradient is asked for. loop-on-device and group-experts where a loop
 asks for a size in every round. move-io-off-step where the values are for a log or a checkpoint.
 """
 
