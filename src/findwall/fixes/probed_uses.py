@@ -29,9 +29,7 @@ def as_probed(facts: Facts, outcome: Outcome) -> Outcome:
     now, then = sum(one.now for one in told), sum(one.then for one in told)
     if then >= now:
         steps = facts.steps.count
-        return NoUse(
-            Claim("rewrite/not-faster", {"now_ms": ms(now / steps), "then_ms": ms(then / steps)})
-        )
+        return NoUse(Claim("rewrite/not-faster", {"now_ms": ms(now / steps), "then_ms": ms(then / steps)}))
     rows = np.unique(np.concatenate([one.rewrite.rows for one in told]))
     return replace(outcome, likely=_measured(facts, told, outcome.likely), may=(), probed=rows)
 

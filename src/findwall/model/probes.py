@@ -1,8 +1,8 @@
 """Ops of a step as they were measured on one machine, as they are and as fixes would run them.
 
 A probe is known by its op, the inputs that the trace recorded of it, and its variant: "as-is", or what a fix
-makes of it ("bf16", "nhwc", "bf16+nhwc", "padded", "sdpa", "fused", "pinned"). A rewrite is probed in both its
-forms, "plain" and "cheaper", on tensors drawn like the job's.
+makes of it ("bf16", "nhwc", "bf16+nhwc", "padded", "sdpa", "fused", "pinned"). A rewrite is probed in both
+its forms, "plain" and "cheaper", on tensors drawn like the job's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Both forms of a rewrite, run on this device on tensors drawn like the job's, and what that says of the step.
+"""Both forms of a rewrite, run on this device on tensors like the job's, and what that says of the step.
 
 What a job's integers are is not recorded: they are drawn all as often. So a probe counts only where the form
 that the job has takes about what its kernels take in the trace; else it was not run as the job does.

@@ -20,8 +20,8 @@ cuda-graphs (the whole sequence in one launch), torch-compile (fewer, larger ker
 adds graphs), larger-batch (the same launches carry more work), fused-optimizer, foreach-optimizer and
 averages-in-lists (lists of tensors), foreach-checks where a loop goes over the gradients, builtin-ops instead
 of formulas, vectorise-loop, scan-loop, batch-small-ops, group-experts and loop-on-device instead of Python
-loops, cast-once where inference converts its weights in every step, remove-sync (the host must run ahead
-first), omp-threads where the launching thread has to wait for a core.
+loops, cast-once where inference converts its weights in every step, where-not-mask, remove-sync (the host
+must run ahead first), omp-threads where the launching thread has to wait for a core.
 Where much of it is forward work without gradients: evaluate-less-often.
 Where much of it gives gradients that nobody uses: no-unused-gradients.
 """

@@ -35,7 +35,20 @@ import numpy as np
 
 from findwall.facts.gradient_free_work import head_of, heads_of
 from findwall.facts.user_lines import line_of, sampled
-from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, gone, lines, no_use, pieces, rows_of, small_kernels
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Figures,
+    Fix,
+    Outcome,
+    Use,
+    gone,
+    lines,
+    no_use,
+    pieces,
+    rows_of,
+    small_kernels,
+)
 from findwall.fixes.refusals import ON_CORES, REPLAYED
 from findwall.model.catalogue import FEWEST_REPEATS, LONGEST_ROUND, MAJORITY_SHARE, WORTH_IT
 from findwall.model.intervals import I64
@@ -157,9 +170,7 @@ def _scan(facts: WorkFacts) -> _Scan | None:
     heads = heads[(start >= facts.queue.opens) & (start < facts.queue.closes)]
     names = [facts.timeline.name_of(row) for row in heads.tolist()]
     begins = _begins(facts, heads, names)
-    usual = Counter(
-        tuple(names[a:b]) for a, b in pairwise(begins) if b - a <= LONGEST_ROUND
-    ).most_common(1)
+    usual = Counter(tuple(names[a:b]) for a, b in pairwise(begins) if b - a <= LONGEST_ROUND).most_common(1)
     if not usual or usual[0][1] < (FEWEST_REPEATS - 1) * facts.steps.count:
         return None
     body = usual[0][0]

@@ -187,9 +187,7 @@ def _chain(facts: StepFacts, row: int) -> _Pairs | CannotTell | None:
             return cannot_tell("pairwise-product/read-otherwise")
         if name in SCALES and not squared and _is_scale(given, shape):
             scaled = True
-        elif (name in SQUARES and _is_square(name, given)) or (name == SCALES[1] and _is_itself(given, shape)):
-            if squared:
-                return cannot_tell("pairwise-product/read-otherwise")
+        elif not squared and _squares(name, given, shape):
             squared = True
         elif name in SUMS and _sums(name, given, len(shape)) and squared == (name == SUMS[0]):
             summed = True
@@ -214,9 +212,9 @@ def _reads_after(facts: StepFacts, row: int, shape: tuple[int, ...]) -> list[int
         if events.start[one] < until:
             continue
         given = Arguments(facts.timeline.inputs_of(one))
-        if facts.timeline.name_of(one) == SUB and _sides(given) is not None:
-            if broadcast([side.dims for side in _sides(given) or ()]) == shape:
-                break
+        sides = _sides(given) if facts.timeline.name_of(one) == SUB else None
+        if sides is not None and broadcast([side.dims for side in sides]) == shape:
+            break
         if facts.timeline.name_of(one) in VIEWS:
             continue
         if any(tensor.dims == shape for tensor in given.tensors()):
@@ -234,21 +232,22 @@ def _is_scale(given: Arguments, shape: tuple[int, ...]) -> bool:
     return all(one.dims[-1] in (1, shape[-1]) and math.prod(one.dims[:-1]) == 1 for one in others)
 
 
-def _is_itself(given: Arguments, shape: tuple[int, ...]) -> bool:
-    """Whether two such tensors are multiplied. Until then there is one: the differences."""
-    return [one.dims for one in given.tensors()] == [shape, shape]
-
-
-def _is_square(name: str, given: Arguments) -> bool:
-    return name == SQUARES[1] or given.number(1) == 2
+def _squares(name: str, given: Arguments, shape: tuple[int, ...]) -> bool:
+    """Whether the differences are squared, or multiplied with such a tensor: until then they are the only
+    one."""
+    if name == SCALES[1]:
+        return [one.dims for one in given.tensors()] == [shape, shape]
+    return name == SQUARES[1] or (name == SQUARES[0] and given.number(1) == 2)
 
 
 def _sums(name: str, given: Arguments, rank: int) -> bool:
     """Whether it sums over the last dimension alone: sum(x, dims, …), vector_norm(x, 2, dims, …)."""
     norm = name == SUMS[1]
     axes = given.numbers(2 if norm else 1)
-    return axes is not None and [axis % rank for axis in axes] == [rank - 1] and (
-        not norm or given.number(1) == 2
+    return (
+        axes is not None
+        and [axis % rank for axis in axes] == [rank - 1]
+        and (not norm or given.number(1) == 2)
     )
 
 

@@ -1,8 +1,8 @@
 """Multiply three matrices in the order that needs fewer multiplications.
 
 What it does:
-A product of three can be taken in two orders, and what they cost can differ by far: `(a @ b) @ c` makes all of
-`a @ b` first, however narrow `c` is. einsum without opt_einsum goes from left to right, too.
+A product of three can be taken in two orders, and what they cost can differ by far: `(a @ b) @ c` makes all
+of `a @ b` first, however narrow `c` is. einsum without opt_einsum goes from left to right, too.
 
     a @ (b @ c)                         # instead of (a @ b) @ c
     torch.linalg.multi_dot([a, b, c])   # picks the order by the sizes
@@ -54,9 +54,10 @@ PRODUCTS = frozenset({"aten::mm", "aten::bmm"})
 HANDS_ON = frozenset(
     f"aten::{name}"
     for name in (
-        "matmul einsum linear t transpose permute as_strided view reshape expand unsqueeze squeeze _unsafe_view "
-        "detach mT flatten unflatten _reshape_alias mm bmm"
-    ).split()
+        *("matmul", "einsum", "linear", "mm", "bmm", "t", "transpose", "permute", "mT", "as_strided", "view"),
+        *("reshape", "_unsafe_view", "_reshape_alias", "flatten", "unflatten", "expand", "unsqueeze"),
+        *("squeeze", "detach"),
+    )
 )
 
 

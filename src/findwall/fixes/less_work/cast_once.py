@@ -85,9 +85,7 @@ def _casts(facts: WorkFacts) -> tuple[I64, I64]:
     return np.flatnonzero((op >= 0) & np.isin(of[np.maximum(op, 0)], mine)), mine
 
 
-def _before(
-    facts: StepFacts, heads: I64, names: list[str], place: int, where: tuple[int, ...]
-) -> list[int]:
+def _before(facts: StepFacts, heads: I64, names: list[str], place: int, where: tuple[int, ...]) -> list[int]:
     """The casts in front of a product that make its weight and its bias, told by their shapes. Where what it
     is given has the weight's shape, nobody can tell which is which."""
     given = Arguments(facts.timeline.inputs_of(int(heads[place])))

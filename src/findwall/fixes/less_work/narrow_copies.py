@@ -34,7 +34,7 @@ from findwall.units import NS_PER_S
 from findwall.work.op_arguments import Arguments, Tensor, is_floating
 from findwall.work.work_facts import WorkFacts
 
-COLOURS = (1, 3)  # how many numbers a pixel has, where nobody chose it
+COLOURS = 3  # numbers of a pixel: of one it may be any measured value
 IMAGE_DIMS = 4
 SMALLEST_SIDE = 16  # of an image: what is smaller may be anything
 
@@ -81,7 +81,7 @@ def use(facts: Facts) -> Outcome:
 
 
 def _images(facts: WorkFacts) -> _Copies | None:
-    """Copies of floats that look like images: of one or three numbers a pixel."""
+    """Copies of floats that look like images: of three numbers a pixel, first or last, clips too."""
     found, largest, at = [], None, -1
     for row in uploaded(facts).tolist():
         op = int(facts.links.op[row])
@@ -97,8 +97,8 @@ def _images(facts: WorkFacts) -> _Copies | None:
 def _is_image(tensor: Tensor) -> bool:
     if len(tensor.dims) < IMAGE_DIMS or not is_floating(tensor.dtype):
         return False
-    first = tensor.dims[-3] in COLOURS and min(tensor.dims[-2:]) >= SMALLEST_SIDE
-    last = tensor.dims[-1] in COLOURS and min(tensor.dims[-3:-1]) >= SMALLEST_SIDE
+    first = COLOURS in tensor.dims[1:-2] and min(tensor.dims[-2:]) >= SMALLEST_SIDE
+    last = tensor.dims[-1] == COLOURS and min(tensor.dims[-3:-1]) >= SMALLEST_SIDE
     return first or last
 
 

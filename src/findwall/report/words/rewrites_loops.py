@@ -53,6 +53,31 @@ def _doubling(claim: Claim) -> str:
     )
 
 
+def _other_way(claim: Claim) -> str:
+    way = "`a @ (b @ c)` instead of `(a @ b) @ c`"
+    if not claim.figures["from_left"]:
+        way = "`(a @ b) @ c` instead of `a @ (b @ c)`"
+    return fill(
+        "Multiply {way}{where}, if nothing else reads the product in the middle: for {sizes} that is "
+        "{left_share:share} of the multiplications, and both products take {spent_ms:per_step}.",
+        claim,
+        way=way,
+        where=at(claim),
+    )
+
+
+def _there(claim: Claim) -> str:
+    way = "Draw the {numbers:,} random numbers{where} on the device"
+    if not claim.figures["drawn"]:
+        way = "Make the tensor of {numbers:,} numbers{where} on the device"
+    return fill(
+        way + " (`device=`): the host takes {spent_ms:per_step} to make such tensors and to copy "
+        "{copied_bytes:bytes}.",
+        claim,
+        where=at(claim),
+    )
+
+
 WORDS: dict[str, Words] = {
     "rewrite/not-faster": (
         "both forms were run on this device, and the other is not faster: {now_ms:per_step} of kernels "
@@ -71,6 +96,27 @@ WORDS: dict[str, Words] = {
     "narrow-copies/others": "most of what is copied to the device is not images",
     "narrow-copies/unknown-device": "what the device needs to make floats of bytes is unknown",
     "narrow-copies/bytes": _bytes,
+    "product-order/none": "no product of two matrices goes straight into another product",
+    "product-order/as-good": "products of three matrices are taken in the shorter order, or nearly so",
+    "product-order/other-way": _other_way,
+    "make-on-device/none": "the host makes no tensors only to copy them to the device",
+    "make-on-device/little": "making and copying tensors takes only {spent_ms:per_step}",
+    "make-on-device/there": _there,
+    "cast-once/none": "no weights are converted in this step",
+    "cast-once/trains": "the weights change in every step, so they are converted in every step",
+    "cast-once/little": "converting weights takes only {spent_ms:per_step}",
+    "cast-once/before": (
+        "Convert the weights once, before the loop (`model.to(torch.bfloat16)`), if they stay as they are: "
+        "{casts:,.0f} are converted in every step[[, at {places[0]}]], which takes {spent_ms:per_step}."
+    ),
+    "where-not-mask/none": "nothing is picked with a mask",
+    "where-not-mask/needed": "few numbers are picked with a mask, or more is done with them than a sum",
+    "where-not-mask/little": "picking with masks takes next to nothing of the step",
+    "where-not-mask/zeros": (
+        "Write `torch.where(mask, x, 0).sum() / mask.sum()` for `x[mask].mean()`[[ at {places[0]}]], if "
+        "what is picked is only summed: the host asks {times:times} per step how many there are, the device "
+        "waits {waits_ms:per_step}, and picking takes {spent_ms:per_step}."
+    ),
     "scan-loop/none": "no loop carries a sum from round to round",
     "scan-loop/few": "the loop launches next to nothing of the step",
     "scan-loop/doubling": _doubling,
