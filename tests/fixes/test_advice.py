@@ -183,7 +183,7 @@ CANNOT_HELP: dict[str, Case] = {
     "cast-once": (lambda: loop_calls.casting(trains=True), "change in every step"),
     "foreach-checks": (at("plain_adamw"), "no loop goes over the gradients"),
     "make-on-device": (at("pageable_batches"), "makes no tensors only to copy them"),
-    "narrow-copies": (at("plain_adamw"), "of the step"),
+    "narrow-copies": (at("plain_adamw"), "hardly waits for copies"),
     "pairwise-product": (at("handwritten_gelu"), "no differences of all pairs"),
     "product-order": (at("plain_adamw"), "straight into another product"),
     "scan-loop": (at("plain_adamw"), "no loop carries a sum"),

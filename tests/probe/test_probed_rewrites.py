@@ -59,8 +59,8 @@ def test_what_cannot_be_drawn_is_said() -> None:
 
 
 def probed(facts: Facts, use: Use, ratio: float, plain: float = 1.0) -> Facts:
-    """With probes of all its rewrites: the cheaper form takes `ratio` of the plain one, and that `plain` times
-    what the trace shows."""
+    """With probes of all its rewrites: the cheaper form takes `ratio` of the plain one, and that takes
+    `plain` times what the trace shows."""
     ns = {}
     for one in use.rewrites:
         each = float(facts.timeline.events.duration[one.rows].sum()) / one.calls * plain

@@ -68,6 +68,7 @@ VIEWS = ("aten::result_type", "aten::to", "aten::as_strided", "aten::detach")
 # all pairs, and clamped. Backward the clamp, the doubling, both products and both sums read or write them.
 FORWARD_PASSES, BACKWARD_PASSES = 9, 9
 FORWARD_KERNELS, BACKWARD_KERNELS = 10, 12
+MATH = "fp32"  # of the product, in which no digits are lost
 
 
 def plain(torch: Any, a: Any, b: Any, scale: Any = None) -> Any:
@@ -274,9 +275,9 @@ def _then(facts: WorkFacts, one: _Found) -> F64:
     write or read the pairs too."""
     numbers = float(one.pairs.pairs)
     each = numbers * one.pairs.left.size / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
-    flops = 2 * numbers * one.pairs.shape[-1] / facts.ceilings.flops.get("fp32", np.inf) * NS_PER_S
+    flops = 2 * numbers * one.pairs.shape[-1] / facts.ceilings.flops.get(MATH, np.inf) * NS_PER_S
     a_pass = float(curves().likely_ns("pointwise", np.array([max(each, 1.0)]))[0])
-    a_product = max(float(curves().likely_ns("matmul/fp32", np.array([max(flops, 1.0)]))[0]) - a_pass, 0.0)
+    a_product = max(float(curves().likely_ns(f"matmul/{MATH}", np.array([max(flops, 1.0)]))[0]) - a_pass, 0.0)
     back = (BACKWARD_PASSES * a_pass + 2 * a_product) if len(one.backward) else 0.0
     return np.array([FORWARD_PASSES * a_pass + a_product, back])
 

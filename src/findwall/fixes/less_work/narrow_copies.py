@@ -65,16 +65,18 @@ def use(facts: Facts) -> Outcome:
         return no_use("narrow-copies/others")
     if not facts.ceilings.bandwidth:
         return cannot_tell("narrow-copies/unknown-device")
+    pageable = bool(np.isin(found.rows, facts.queue.row[facts.queue.paced]).any())
     figures = {
         "copied_bytes": float(events.nbytes[found.rows].sum()) / facts.steps.count,
         "size": found.tensor.size,
         "waits_ms": facts.spent_ms("copy-exposed"),
-        "pageable": bool(np.isin(found.rows, facts.queue.row[facts.queue.paced]).any()),
+        "pageable": pageable,
     }
     best = Change((Replace(found.rows, _ns(facts, found, at_best=True)),)) + without("copy-exposed")
     return Use(
         Claim("narrow-copies/bytes", figures, places=lines(line_of(facts, found.op))),
         best,
+        after_others=pageable,  # pinned first: that needs no other type
         likely=lambda made: Change((Replace(found.rows, _ns(facts, found)),)) + without("copy-exposed"),
         condition="values-were-bytes",
     )
