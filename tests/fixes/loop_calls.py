@@ -21,7 +21,13 @@ def filler(us: float = 500.0) -> Call:
 
 
 def pairs(
-    *more: Call, n: int = 384, m: int = 65_536, d: int = 24, power: str = "2", us: float = 900.0
+    *more: Call,
+    n: int = 384,
+    m: int = 65_536,
+    d: int = 24,
+    power: str = "2",
+    us: float = 900.0,
+    square: str = "aten::pow",
 ) -> Facts:
     """Differences of all pairs, squared and summed; the gradient of the squares; then `more`."""
     full = ((n, m, d), FLOAT)
@@ -35,7 +41,7 @@ def pairs(
             kernels=((PASS, us),),
             sequence=1,
         ),
-        Call("aten::pow", (full, power), kernels=((PASS, us),), sequence=2),
+        Call(square, (full, power if square == "aten::pow" else full), kernels=((PASS, us),), sequence=2),
         Call("aten::sum", (full, "[-1]", "False"), kernels=(("reduce_kernel<512>", us),), sequence=3),
         *more,
         Call(f"{ENGINE}PowBackward0", inside=(node,), sequence=2, backward=True),
@@ -114,7 +120,7 @@ def made_on_the_host(maker: str = "aten::normal_", between: tuple[Call, ...] = (
 # -- products ------------------------------------------------------------------------------------------
 
 
-def three(n: int = 4096, k: int = 4096, m: int = 4096, p: int = 8, *more: Call) -> Facts:
+def three(n: int = 4096, k: int = 2048, m: int = 8192, p: int = 8, *more: Call) -> Facts:
     """(a @ b) @ c, then `more`."""
     first = Call("aten::mm", (((n, k), FLOAT), ((k, m), FLOAT)), kernels=((PRODUCT, 2600.0),))
     second = Call("aten::mm", (((n, m), FLOAT), ((m, p), FLOAT)), kernels=((PRODUCT, 40.0),))

@@ -26,6 +26,7 @@ import numpy as np
 from findwall.facts.gradient_free_work import head_of, heads_of
 from findwall.facts.rows_by_number import called_by
 from findwall.facts.user_lines import line_of
+from findwall.facts.waiting_rounds import waiting_rounds
 from findwall.facts.waits import shared_idle
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gone, lines, no_use, rows_of, step_ms, time_of
 from findwall.fixes.refusals import ON_CORES
@@ -65,11 +66,16 @@ class _Picked(msgspec.Struct, frozen=True):
 
 def use(facts: Facts) -> Outcome:
     heads = heads_of(facts)
-    start = facts.timeline.events.start[heads]
+    events = facts.timeline.events
+    start = events.start[heads]
     heads = heads[(start >= facts.queue.opens) & (start < facts.queue.closes)]
-    seen = [at for at, row in enumerate(heads.tolist()) if _mask(facts, row) is not None]
+    name = [at for at, name in enumerate(facts.timeline.names) if name == PICKS]
+    seen = [int(at) for at in np.flatnonzero(np.isin(events.name[heads], name))]
+    seen = [at for at in seen if _mask(facts, int(heads[at])) is not None]
     if not seen:
         return no_use("where-not-mask/none")
+    if waiting_rounds(facts) is not None:  # what a loop asks for in every round is another fix's
+        return no_use("where-not-mask/needed")
     of = head_of(facts, heads)
     found = [one for at in seen if (one := _picked(facts, heads, of, at)) is not None]
     if not found:

@@ -29,7 +29,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from findwall.facts.rows_by_number import called_by
+from findwall.facts.rows_by_number import called_by, reading
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
     CannotTell,
@@ -112,7 +112,9 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 def use(facts: Facts) -> Outcome:
-    seen = [_chain(facts, row) for row in _subtractions(facts)]
+    found_at = _subtractions(facts)
+    readers = {shape: reading(facts, shape) for shape in set(found_at.values())}
+    seen = [_chain(facts, row, found_at, readers[shape]) for row, shape in found_at.items()]
     if not seen:
         return no_use("pairwise-product/none")
     chains = [one for one in seen if isinstance(one, _Pairs)]
@@ -151,12 +153,20 @@ def use(facts: Facts) -> Outcome:
     )
 
 
-def _subtractions(facts: StepFacts) -> list[int]:
-    """Subtractions of the job's own that widen both sides: rows of one against rows of the other."""
+def _subtractions(facts: StepFacts) -> dict[int, tuple[int, ...]]:
+    """Subtractions of the job's own that widen both sides, rows of one against rows of the other, with the
+    shape of what they give; in their order."""
+    events = facts.timeline.events
     names = [at for at, name in enumerate(facts.timeline.names) if name == SUB]
     rows = facts.timeline.rows(Kind.OP)
-    rows = rows[np.isin(facts.timeline.events.name[rows], names) & ~facts.links.backward[rows]]
-    return [row for row in rows.tolist() if _sides(Arguments(facts.timeline.inputs_of(row))) is not None]
+    rows = rows[np.isin(events.name[rows], names) & ~facts.links.backward[rows]]
+    rows = rows[np.argsort(events.start[rows], kind="stable")]
+    shapes: dict[int, tuple[int, ...] | None] = {}
+    for kind, first in zip(*np.unique(events.inputs[rows], return_index=True), strict=True):
+        sides = _sides(Arguments(facts.timeline.inputs_of(int(rows[first]))))
+        shapes[int(kind)] = broadcast([one.dims for one in sides]) if sides is not None else None
+    found = {row: shapes[int(events.inputs[row])] for row in rows.tolist()}
+    return {row: shape for row, shape in found.items() if shape is not None}
 
 
 def _sides(given: Arguments) -> tuple[Tensor, Tensor] | None:
@@ -174,21 +184,24 @@ def _sides(given: Arguments) -> tuple[Tensor, Tensor] | None:
     return (left, right) if across and apart and same else None
 
 
-def _chain(facts: StepFacts, row: int) -> _Pairs | CannotTell | None:
+def _chain(
+    facts: StepFacts, row: int, found_at: dict[int, tuple[int, ...]], readers: I64
+) -> _Pairs | CannotTell | None:
     """From a subtraction to the sum of squares, where nothing else reads such a tensor in its step.
 
     The trace does not say which tensor an op reads, so their shapes tell."""
-    sides = _sides(Arguments(facts.timeline.inputs_of(row)))
+    sides, shape = _sides(Arguments(facts.timeline.inputs_of(row))), found_at[row]
     assert sides is not None
-    shape = broadcast([one.dims for one in sides])
+    start = facts.timeline.events.start
+    again = [int(start[one]) for one, other in found_at.items() if other == shape and start[one] > start[row]]
     rows, scaled, squared, summed = [row], False, False, False
-    for one in _reads_after(facts, row, shape):
+    for one in _reads_after(facts, row, readers, min(again, default=None)):
         name, given = facts.timeline.name_of(one), Arguments(facts.timeline.inputs_of(one))
         if summed:
             return cannot_tell("pairwise-product/read-otherwise")
         if name in SCALES and not squared and _is_scale(given, shape):
             scaled = True
-        elif not squared and _squares(name, given, shape):
+        elif not squared and _squares(name, given):
             squared = True
         elif name in SUMS and _sums(name, given, len(shape)) and squared == (name == SUMS[0]):
             summed = True
@@ -198,27 +211,18 @@ def _chain(facts: StepFacts, row: int) -> _Pairs | CannotTell | None:
     return _Pairs(tuple(rows), *sides, shape, scaled) if summed else None
 
 
-def _reads_after(facts: StepFacts, row: int, shape: tuple[int, ...]) -> list[int]:
-    """The outermost forward ops of its thread that read a tensor of a shape, until such differences are taken
-    again or the step is over."""
+def _reads_after(facts: StepFacts, row: int, readers: I64, again: int | None) -> list[int]:
+    """Of these ops the outermost forward ones of its thread, until such differences are taken again or the
+    step is over."""
     events = facts.timeline.events
-    ends = facts.steps.host[facts.steps.host > events.start[row]]
-    last = int(ends[0]) if len(ends) else int(events.end.max())
-    ops = facts.timeline.rows(Kind.OP)
-    mine = (events.process[ops] == events.process[row]) & (events.thread[ops] == events.thread[row])
-    mine &= (events.start[ops] >= events.end[row]) & (events.start[ops] < last) & ~facts.links.backward[ops]
-    ops = ops[mine]
+    ends = [int(one) for one in facts.steps.host[facts.steps.host > events.start[row]][:1]]
+    last = min([*ends, *([again] if again is not None else [])], default=int(events.end.max()))
+    mine = (events.process[readers] == events.process[row]) & (events.thread[readers] == events.thread[row])
+    mine &= (events.start[readers] >= events.end[row]) & (events.start[readers] < last)
+    ops = readers[mine & ~facts.links.backward[readers]]
     found, until = [], 0
     for one in ops[np.argsort(events.start[ops], kind="stable")].tolist():
-        if events.start[one] < until:
-            continue
-        given = Arguments(facts.timeline.inputs_of(one))
-        sides = _sides(given) if facts.timeline.name_of(one) == SUB else None
-        if sides is not None and broadcast([side.dims for side in sides]) == shape:
-            break
-        if facts.timeline.name_of(one) in VIEWS:
-            continue
-        if any(tensor.dims == shape for tensor in given.tensors()):
+        if events.start[one] >= until and facts.timeline.name_of(one) not in VIEWS:
             found.append(one)
             until = int(events.end[one])
     return found
@@ -233,11 +237,8 @@ def _is_scale(given: Arguments, shape: tuple[int, ...]) -> bool:
     return all(one.dims[-1] in (1, shape[-1]) and math.prod(one.dims[:-1]) == 1 for one in others)
 
 
-def _squares(name: str, given: Arguments, shape: tuple[int, ...]) -> bool:
-    """Whether the differences are squared, or multiplied with such a tensor: until then they are the only
-    one."""
-    if name == SCALES[1]:
-        return [one.dims for one in given.tensors()] == [shape, shape]
+def _squares(name: str, given: Arguments) -> bool:
+    """Whether the differences are squared. A product of two such tensors may be one with weights."""
     return name == SQUARES[1] or (name == SQUARES[0] and given.number(1) == 2)
 
 

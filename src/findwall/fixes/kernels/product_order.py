@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from findwall.facts.rows_by_number import reading
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
     CannotTell,
@@ -40,10 +41,10 @@ from findwall.fixes import (
 from findwall.fixes.refusals import ON_CORES
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.causes import cause_index
-from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.model.probes import Draw, Rewrite
 from findwall.replay.change import Change, Scale
+from findwall.step.blocking_calls import in_window
 from findwall.step.step_facts import StepFacts
 from findwall.work.op_arguments import Arguments, Tensor
 from findwall.work.work_facts import WorkFacts
@@ -54,7 +55,7 @@ PRODUCTS = frozenset({"aten::mm", "aten::bmm"})
 HANDS_ON = frozenset(
     f"aten::{name}"
     for name in (
-        *("matmul", "einsum", "linear", "mm", "bmm", "t", "transpose", "permute", "mT", "as_strided", "view"),
+        *("matmul", "einsum", "linear", "t", "transpose", "permute", "mT", "as_strided", "view"),
         *("reshape", "_unsafe_view", "_reshape_alias", "flatten", "unflatten", "expand", "unsqueeze"),
         *("squeeze", "detach"),
     )
@@ -139,12 +140,16 @@ def _threes(facts: WorkFacts) -> list[_Three]:
     called = np.unique(op[(op >= 0) & ~links.backward[np.maximum(op, 0)]])
     called = called[np.lexsort((events.start[called], events.thread[called]))]
     back = links.forward[np.maximum(op, 0)]
+    near = [
+        (first, second, *sides)
+        for first, second in pairwise(called.tolist())
+        if (sides := _sides(facts, first, second)) is not None
+    ]
+    seconds = np.array([second for _, second, *_ in near], np.int64)
     found = []
-    for first, second in pairwise(called.tolist()):
-        sides = _sides(facts, first, second)
-        if sides is None or not _read_once(facts, first, second):
+    for first, second, tensors, from_left in near:
+        if not _read_once(facts, first, seconds):
             continue
-        tensors, from_left = sides
         mine = [first, second]
         forward = np.flatnonzero(np.isin(op, mine))
         backward = np.flatnonzero((op >= 0) & links.backward[np.maximum(op, 0)] & np.isin(back, mine))
@@ -167,26 +172,14 @@ def _sides(facts: StepFacts, first: int, second: int) -> tuple[tuple[Tensor, Ten
     return ((a, b, right), True) if left.dims == result else ((left, a, b), False)
 
 
-def _read_once(facts: StepFacts, first: int, second: int) -> bool:
-    """Whether nothing else in the step, on this thread, reads a tensor of the first one's result's shape, nor
-    anything at all between both. The trace does not say which tensor an op reads."""
+def _read_once(facts: StepFacts, first: int, seconds: I64) -> bool:
+    """Whether no other forward op of the job reads a tensor of the shape of the first one's result. The trace
+    does not say which tensor an op reads: where another has that shape, it may be the one."""
     a, b = (Arguments(facts.timeline.inputs_of(first)).tensor(at) for at in (0, 1))
     assert a is not None and b is not None
-    result = (*a.dims[:-1], b.dims[-1])
-    events = facts.timeline.events
-    ends = facts.steps.host[facts.steps.host > events.start[first]]
-    last = int(ends[0]) if len(ends) else int(events.end.max())
-    ops = facts.timeline.rows(Kind.OP)
-    mine = (events.thread[ops] == events.thread[first]) & (events.process[ops] == events.process[first])
-    mine &= (events.start[ops] >= events.end[first]) & (events.start[ops] < last) & ~facts.links.backward[ops]
-    for row in ops[mine].tolist():
-        name = facts.timeline.name_of(row)
-        if name in HANDS_ON:
-            continue
-        given = Arguments(facts.timeline.inputs_of(row))
-        if any(tensor.dims == result for tensor in given.tensors()):
-            return False
-    return True
+    reads = in_window(facts, reading(facts, (*a.dims[:-1], b.dims[-1])))
+    reads = reads[~facts.links.backward[reads] & ~np.isin(reads, seconds)]
+    return all(facts.timeline.name_of(int(row)) in HANDS_ON for row in reads)
 
 
 def _rewrites(facts: WorkFacts, found: list[_Three]) -> tuple[Rewrite, ...]:
