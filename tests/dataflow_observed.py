@@ -75,8 +75,8 @@ def facts_with_flow(step: Step, folder: Path) -> Facts:
 
 @cache
 def planted(name: str, edited: bool = False) -> Facts:
-    """A job of `benchmarks/unneeded_jobs.py`. Other processes may make one op so long that the rest is nothing
-    beside it: then it is recorded again."""
+    """A job of `benchmarks/unneeded_jobs.py`. Other processes may make one op so long that the rest is
+    nothing beside it: then it is recorded again."""
     from unneeded import FIXES
     from unneeded_jobs import JOBS, Setting
 

@@ -13,6 +13,7 @@ from sketch import _Sheet, _timeline, facts_of
 
 CALL_NS = 2_000  # that the host takes for an op or a launch
 STEPS = 3
+LINK_BYTES_PER_NS = 12
 LONG, FLOAT, HALF = "long int", "float", "c10::BFloat16"
 
 
@@ -25,6 +26,7 @@ class Call(msgspec.Struct, frozen=True):
     kernels: tuple[tuple[str, float], ...] = ()  # with their lengths in us
     sequence: int = -1
     backward: bool = False
+    waits: bool = False  # for the device, at its end
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -55,6 +57,10 @@ class _Writer:
             self.call(inside, thread)
         for name, us in one.kernels:
             self._launch(name, us * 1000, thread)
+        if one.waits:
+            ends = max(self.host + CALL_NS, self.device)
+            self.sheet.add(Kind.RUNTIME, "cudaStreamSynchronize", self.host, ends, thread=thread)
+            self.host = ends
         self.host += CALL_NS
         self.sheet.rows[place]["end"] = self.host
 
@@ -67,7 +73,10 @@ class _Writer:
         begins = max(self.device, ends)
         self.host, self.device = ends, begins + length
         columns = {"device": 0, "stream": 7, "correlation": self.launched, "thread": 7}
-        self.sheet.add(Kind.KERNEL, name, begins, self.device, **columns)
+        kind = Kind.KERNEL
+        if "HtoD" in name:
+            kind, columns["nbytes"] = Kind.MEMCPY, int(length * LINK_BYTES_PER_NS)
+        self.sheet.add(kind, name, begins, self.device, **columns)
 
 
 def job_of(*calls: Call, device: str = "NVIDIA H200") -> Facts:

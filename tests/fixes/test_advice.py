@@ -26,7 +26,7 @@ from findwall.model.measured_run import HostLine, StepTimes
 from findwall.readers import read_trace
 from findwall.replay.curves import curves
 from findwall.units import ms
-from fixes import drawn, memory_rewrites, op_calls
+from fixes import drawn, loop_calls, memory_rewrites, op_calls
 from fixes.recorded import TRUTH, as_collectives, job, on_another_gpu, with_cause
 from fixes.test_unused_gradients import with_a_teacher
 from fixes.test_waiting_rounds import rounds
@@ -106,6 +106,14 @@ def talking(name: str) -> Callable[[], Facts]:
 
 
 HELPS: dict[str, Case] = {
+    "cast-once": (loop_calls.casting, "Convert the weights once"),
+    "foreach-checks": (loop_calls.checking, "torch.nn.utils.clip_grad_norm_"),
+    "make-on-device": (loop_calls.made_on_the_host, "on the device (`device=`)"),
+    "narrow-copies": (loop_calls.uploading, "make floats of them on the device"),
+    "pairwise-product": (loop_calls.pairs, "2 * a @ b.mT"),
+    "product-order": (loop_calls.three, "`a @ (b @ c)` instead of `(a @ b) @ c`"),
+    "scan-loop": (loop_calls.over_time, "6 doublings over all of them"),
+    "where-not-mask": (loop_calls.masking, "for `x[mask].mean()`"),
     "buffer-once": (lambda: memory_rewrites.joining(2100, 2101, 2102), "buffer[:, :, n:n+1] = new"),
     "sparse-embedding": (memory_rewrites.looking_up, "of 8,000,000 rows a step looks up at most 100,000"),
     "smooth-fft": (lambda: memory_rewrites.transforming(521), "from 521 to 540"),
@@ -176,6 +184,14 @@ HELPS: dict[str, Case] = {
     "vectorise-loop": (lambda: stood_on(("boxes.py:47", ""), ("boxes.py:48", "")), "boxes.py:47 (overlap)"),
 }
 CANNOT_HELP: dict[str, Case] = {
+    "cast-once": (lambda: loop_calls.casting(trains=True), "change in every step"),
+    "foreach-checks": (at("plain_adamw"), "no loop goes over the gradients"),
+    "make-on-device": (at("pageable_batches"), "makes no tensors only to copy them"),
+    "narrow-copies": (at("plain_adamw"), "hardly waits for copies"),
+    "pairwise-product": (at("handwritten_gelu"), "no differences of all pairs"),
+    "product-order": (at("plain_adamw"), "straight into another product"),
+    "scan-loop": (at("plain_adamw"), "no loop carries a sum"),
+    "where-not-mask": (at("plain_adamw"), "nothing is picked with a mask"),
     "buffer-once": (lambda: memory_rewrites.joining(2100, 2100, 2100), "grows from step to step"),
     "sparse-embedding": (lambda: memory_rewrites.looking_up(lookups=4_000_000), "far more rows"),
     "smooth-fft": (lambda: memory_rewrites.transforming(540), "made of 2, 3, 5 and 7 alone"),

@@ -219,7 +219,9 @@ def test_the_cheaper_forms_give_the_same(seed: int) -> None:
     cases = [
         (index_select, (table, idx)),
         (index_select, (numbers(rows, width, 3), idx)),
-        (lookup_not_onehot, (flat, table, x)),
+        (lookup_not_onehot, (flat, rows, table, x)),
+        (lookup_not_onehot, (flat, rows, None, x)),
+        (lookup_not_onehot, (flat, rows, table, None)),
         (topk, (table, k, bool(seed % 3))),
     ]
     for form, given in cases:

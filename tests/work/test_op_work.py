@@ -309,3 +309,16 @@ def test_experts_read_the_weights_of_those_that_got_a_token() -> None:
 def test_short_rows_are_sorted_in_one_pass(axis: str, once: bool) -> None:
     sorted_rows = work("aten::sort", [[16, 8192], []], [FP32, "Scalar"], ["", axis])
     assert (sorted_rows.nbytes == 16 * 8192 * (4 + 4 + 8)) == once
+
+
+def test_factorisations_and_solves_have_lapacks_counts() -> None:
+    cholesky = work("aten::linalg_cholesky_ex", [[8, 384, 384], [], []], [FP32, "Scalar", "Scalar"])
+    assert cholesky.flops == pytest.approx(8 * 384**3 / 3)
+    assert cholesky.nbytes == 2 * 8 * 384 * 384 * 4
+    solve = work("aten::linalg_solve_triangular", [[384, 384], [384, 65536], [], []], [FP32, FP32, "", ""])
+    assert solve.flops == 384**2 * 65536
+    tall = work("aten::linalg_qr", [[1000, 100], []], ["double", ""])
+    assert tall.flops == pytest.approx(2 * 1000 * 100**2 - 2 / 3 * 100**3) and tall.math == "fp64"
+    wide = work("aten::_linalg_svd", [[100, 1000], [], [], []], [FP32, "", "", ""])
+    assert wide.flops == pytest.approx(4 * 1000 * 100**2 - 4 / 3 * 100**3)
+    assert work("aten::_linalg_eigh", [[64, 64]], ["c10::complex<float>"]).flops > 4 * 64**3

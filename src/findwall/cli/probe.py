@@ -17,9 +17,10 @@ from findwall.errors import InputError
 from findwall.report.printable_names import clean
 
 if TYPE_CHECKING:
+    from findwall.facts.facts import Facts
     from findwall.model.diagnosis import Diagnosis
     from findwall.model.measured_run import Run
-    from findwall.model.probes import Probe, Probes
+    from findwall.model.probes import Probe, Probes, Rewrite
     from findwall.probe.measuring import Target
 
 SHARED_GPU = "shared-gpu"  # as the environment's audit calls it
@@ -84,9 +85,11 @@ def _probed(run: Run, step_ms: float | None, refresh: bool, budget_s: float) -> 
 
     from findwall.cli.progress import progress_bar
     from findwall.examine import facts_of
+    from findwall.fixes import fix_modules
     from findwall.probe.measuring import find_target, run_probes
     from findwall.probe.probe_cache import kept_probes, path_of, store
     from findwall.probe.probe_plan import plan
+    from findwall.probe.probed_rewrites import plan_rewrites
 
     ranks = facts_of(run, step_ms)
     if not ranks:
@@ -94,7 +97,7 @@ def _probed(run: Run, step_ms: float | None, refresh: bool, budget_s: float) -> 
             "There is nothing to probe: the run has no trace of its device.",
             "Measure the job with its trace: findwall run train.py",
         )
-    probes = plan(ranks[0])
+    probes = [*plan(ranks[0]), *plan_rewrites(_rewrites(ranks[0]))]
     if not probes:
         raise InputError(
             "There is nothing to probe: no fix changes how an op of this step runs, or the trace has no "
@@ -105,7 +108,7 @@ def _probed(run: Run, step_ms: float | None, refresh: bool, budget_s: float) -> 
     known = None if refresh else kept_probes(target.gpu, target.driver, target.version)
     _announce(target, probes, known)
     with progress_bar("probing") as progress:
-        found = run_probes(target, probes, known, budget_s, progress)
+        found = run_probes(target, probes, known, budget_s, progress, lambda fix: fix_modules()[fix])
     path = path_of(target.gpu, target.driver, target.version)
     where = f"kept in {path}" if store(found, path) else f"not kept: {path} cannot be written"
     wanted = {probe.key for probe in probes}
@@ -114,6 +117,14 @@ def _probed(run: Run, step_ms: float | None, refresh: bool, budget_s: float) -> 
     for why in dict.fromkeys(found.skipped.values()):
         say(f"not run: {sum(one == why for one in found.skipped.values())} ({why})")
     return replace(found, ns=mine)
+
+
+def _rewrites(facts: Facts) -> list[Rewrite]:
+    """All that fixes would write in another way."""
+    from findwall.fixes import Use, all_fixes
+
+    said = [fix.advise(facts) for fix in all_fixes().values()]
+    return [rewrite for one in said if isinstance(one, Use) for rewrite in one.rewrites]
 
 
 def _announce(target: Target, probes: list[Probe], known: Probes | None) -> None:

@@ -18,6 +18,8 @@ from findwall.facts.facts import Facts, matching, of_class, rows_of, small_kerne
 from findwall.facts.gains import NO_MODEL, gain_ms, missing, step_ms
 from findwall.facts.step_traits import device_word, is_compiled, is_training, on_cores, pieces, range_names
 from findwall.model.claims import Claim, Figure, Figures, lines, plain
+from findwall.model.intervals import I64
+from findwall.model.probes import Rewrite
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change
 from findwall.work.work_facts import WorkFacts
@@ -83,6 +85,8 @@ class Use(msgspec.Struct, frozen=True):
     may: tuple[Likely, ...] = ()  # what it does in the best and the worst case, where they are far apart
     parameters: dict[str, Figure] = {}  # numbers of the action: {"workers": 10}
     condition: str = ""  # id of what must hold for it to be right, where the trace does not show that
+    rewrites: tuple[Rewrite, ...] = ()  # what to probe in both forms: `plain` and `cheaper` of its file
+    probed: I64 | None = None  # device rows of which probes of both forms told what `likely` makes of them
 
     @property
     def places(self) -> list[str]:

@@ -155,8 +155,10 @@ def _played(facts: Facts, uses: dict[str, Use]) -> tuple[Graph | None, Basis]:
     gone = tuple(edit for edit in change.edits if isinstance(edit, Drop))
     told = probed(facts, made)
     graph = Change(kept + told.change.edits + gone).apply(facts.graph)
+    rewritten = [one.probed for one in uses.values() if one.probed is not None]
+    rows = np.unique(np.concatenate([told.rows, told.instead, *rewritten]))
     # What a compiler writes is not probed: only products that it pads, or turns images for.
-    if not made & COMPILERS and _mostly_probed(facts.graph, graph, np.union1d(told.rows, told.instead)):
+    if not made & COMPILERS and _mostly_probed(facts.graph, graph, rows):
         return graph, "probed"
     return graph, "replay" if all(one.uncurved for one in uses.values()) else "curves"
 

@@ -16,6 +16,7 @@ from findwall.facts.figures import step_without_rare
 from findwall.facts.gains import blind_ms, is_blind, step_ms
 from findwall.fixes import Fix, NoUse, Safety, Use, all_fixes
 from findwall.fixes.predict import Prediction, moved_by, predict
+from findwall.fixes.probed_uses import as_probed
 from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL, ROOFS, SMALL_PART, WORTH_IT
 from findwall.model.claims import Claim, Figures
 from findwall.model.diagnosis import NO_GAIN, Basis, NotWorthIt, Prescription, Range
@@ -104,7 +105,7 @@ def prescribe(
     known to take their time whatever the wall is: fixes that a trial can prove, each with its bound alone.
     """
     ledger = _ledger(facts)
-    said = {name: fix.advise(facts) for name, fix in all_fixes().items()}
+    said = {name: as_probed(facts, fix.advise(facts)) for name, fix in all_fixes().items()}
     used = {name: one for name, one in said.items() if isinstance(one, Use)}
     if cause is not None:
         targets = _targets(cause, ledger)

@@ -1,7 +1,8 @@
 """Ops of a step as they were measured on one machine, as they are and as fixes would run them.
 
 A probe is known by its op, the inputs that the trace recorded of it, and its variant: "as-is", or what a fix
-makes of it ("bf16", "nhwc", "bf16+nhwc", "padded", "sdpa", "fused", "pinned").
+makes of it ("bf16", "nhwc", "bf16+nhwc", "padded", "sdpa", "fused", "pinned"). A rewrite is probed in both
+its forms, "plain" and "cheaper", on tensors drawn like the job's.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import msgspec
 
 from findwall.errors import InputError
 from findwall.model.events import Inputs
+from findwall.model.intervals import I64
 
 PROBES_FILE = "probes.json"
 PROBES_SCHEMA = "findwall-probes/1"
@@ -20,6 +22,8 @@ AS_IS = "as-is"
 ATTENTION = "findwall::attention"
 OPTIMIZER = "findwall::optimizer"
 UPLOAD = "findwall::upload"
+REWRITE = "rewrite::"  # how the op of a rewrite begins: the fix follows
+PLAIN, CHEAPER = "plain", "cheaper"
 # No op takes longer, and no step has so many distinct ones: more is no measurement. Chosen by hand.
 LONGEST_NS = 1e11
 MOST_PROBES = 20_000
@@ -47,6 +51,34 @@ def probe_key(op: str, inputs: Inputs, variant: str) -> str:
 def of_key(key: str) -> Probe:
     op, variant, dims, types, strides, concrete = msgspec.json.decode(key)
     return Probe(op, msgspec.convert(Inputs(dims, types, strides, concrete), Inputs), variant)
+
+
+class Draw(msgspec.Struct, frozen=True):
+    """A tensor to draw, as one of the job's is known to be; types as the profiler writes them."""
+
+    dims: tuple[int, ...]
+    dtype: str
+    below: int = 0  # integers: from 0 to this, and all as often, as nobody knows which a job has
+    has_gradient: bool = False  # the backward pass gives it one
+
+
+Drawn = Draw | list[Draw] | int | float | bool | str | None  # an argument: drawn, or as it is
+
+
+class Rewrite(msgspec.Struct, frozen=True):
+    """Something a step does in a way that has a cheaper one: what both forms are given after torch, and the
+    device rows that it is today."""
+
+    fix: str
+    given: tuple[Drawn, ...]
+    rows: I64  # of all steps that were traced
+    calls: int  # that these rows are
+    backward: bool = False  # the rows hold its backward pass too
+
+    def probe(self, form: str) -> Probe:
+        variant = f"{form}+backward" if self.backward else form
+        concrete = [msgspec.json.encode(one).decode() for one in self.given]
+        return Probe(REWRITE + self.fix, Inputs([], [], [], concrete), variant)
 
 
 class Probes(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from findwall.machine.environment import driver_version
 from findwall.machine.hardware import MIB
 from findwall.model.probes import Probe, Probes
 from findwall.probe.probe_ops import Maker
+from findwall.probe.probed_rewrites import Forms, form_work, is_rewrite
 from findwall.units import NS_PER_S
 
 BUDGET_S = 20.0
@@ -77,12 +78,14 @@ def run_probes(
     known: Probes | None = None,
     budget_s: float = BUDGET_S,
     progress: Progress | None = None,
+    forms: Forms | None = None,
 ) -> Probes:
-    """Time every op of the plan that is not known already; what was known is kept."""
+    """Time every op of the plan that is not known already; what was known is kept. `forms`: where those of
+    rewrites are."""
     begun = time.perf_counter()
     ns = dict(known.ns) if known is not None else {}
     skipped: dict[str, str] = {}
-    runner = _Runner(target)
+    runner = _Runner(target, forms)
     fresh = [probe for probe in plan if probe.key not in ns]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -116,8 +119,8 @@ def _first_line(error: Exception) -> str:
 class _Runner:
     """The device, its clock, and what is written over its cache."""
 
-    def __init__(self, target: Target) -> None:
-        self.torch, self.device = target.torch, target.device
+    def __init__(self, target: Target, forms: Forms | None) -> None:
+        self.torch, self.device, self.forms = target.torch, target.device, forms
         self.on_gpu = self.device.type == "cuda"
         self.maker = Maker(self.torch, self.device)
         self._over = self.torch.empty(
@@ -128,7 +131,7 @@ class _Runner:
     def time(self, probe: Probe) -> float:
         """Nanoseconds of one run, the median of a few."""
         with self._settings(probe.variant.split("+")):
-            work = self.maker.work(probe)
+            work = self._work(probe)
             host_s, device_s = self._warm(work)
             repeats = max(1, min(TIMED_RUNS, int(LONGEST_OP_S / max(device_s, 1e-6))))
             times = (
@@ -136,6 +139,11 @@ class _Runner:
             )
         del work
         return max(statistics.median(times) * NS_PER_S, 1.0)
+
+    def _work(self, probe: Probe) -> Work:
+        if is_rewrite(probe):
+            return form_work(self.torch, self.device, probe, self.forms)
+        return self.maker.work(probe)
 
     def _warm(self, work: Work) -> tuple[float, float]:
         """What a call takes the host, and with the device."""

@@ -14,10 +14,10 @@ kernel would do it on the way, and that part is recoverable. A copy that keeps t
 layout-copies.
 
 What helps:
-fewer-casts: keep weights in bf16 where that is acceptable, keep activations in one format, let the loss
-take 16-bit logits; torch-compile fuses casts into their neighbours (as does reduce-overhead, the same with
-graphs around it), fused-loss those of a large vocabulary. One-hot rows that are cast to be multiplied with
-need no cast but a lookup: lookup-not-onehot.
+fewer-casts: keep weights in bf16 where that is acceptable, keep activations in one format, let the loss take
+16-bit logits; torch-compile fuses casts into their neighbours (as does reduce-overhead, the same with graphs
+around it), fused-loss those of a large vocabulary. One-hot rows that are cast to be multiplied with need no
+cast but a lookup: lookup-not-onehot. Inference needs its weights converted once: cast-once.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ What helps:
 channels-last for convolutional models, buffer-once where a cache grows by torch.cat from step to step,
 fewer-copies (no .contiguous() without need, no repeated cat in loops, writing into a preallocated tensor,
 which is a ring where a history moves on); torch-compile removes many, as does reduce-overhead, the same with
-graphs around it. A sort copies all that it is given: topk where only the first few are read.
+graphs around it. pairwise-product where differences of all pairs are written out. A sort copies all that it
+is given: topk where only the first few are read.
 """
 
 from __future__ import annotations

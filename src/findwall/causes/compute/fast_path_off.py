@@ -15,10 +15,10 @@ misaligned-shapes; a tensor-core kernel that is merely slow is slow-kernels.
 
 What helps:
 tf32 (torch.set_float32_matmul_precision("high"): fp32 range, ten bits of mantissa) and bf16-autocast
-(torch.autocast("cuda", dtype=torch.bfloat16); fp16-autocast with a GradScaler before Ampere).
-channels-last makes 16-bit convolutions faster still. cudnn-benchmark finds faster fp32 kernels where the
-results must stay fp32. lower-precision where the data is fp64: fp32 first. A product with one-hot rows is a
-lookup: lookup-not-onehot.
+(torch.autocast("cuda", dtype=torch.bfloat16); fp16-autocast with a GradScaler before Ampere). channels-last
+makes 16-bit convolutions faster still. cudnn-benchmark finds faster fp32 kernels where the results must stay
+fp32. lower-precision where the data is fp64: fp32 first. A product with one-hot rows is a lookup:
+lookup-not-onehot. Three matrices may be multiplied in a shorter order: product-order.
 Where much of it is forward work without gradients: evaluate-less-often.
 """
 

@@ -16,13 +16,14 @@ Kernels that last only a few microseconds are too small for either ceiling: laun
 held down the time is throttled.
 
 What helps:
-channels-last and cudnn-benchmark for convolutions, autotune-kernels (torch.compile with
-mode="max-autotune": both try other kernels on your shapes), bf16-autocast where TF32 is in use and
-fp16-autocast where there is neither, a larger batch (more tiles; for a matrix times a vector: several vectors
-at once), more-threads where a CPU job leaves cores idle, a sorting network of minimum and maximum over whole
-tensors where few values are put in order, topk where only the first of a sort are read, lookup-not-onehot and
-index-select where rows are taken by number, smooth-fft for Fourier transforms of lengths with a large prime
-in them, custom-kernels as a last resort.
+channels-last and cudnn-benchmark for convolutions, autotune-kernels (torch.compile with mode="max-autotune":
+both try other kernels on your shapes), bf16-autocast where TF32 is in use and fp16-autocast where there is
+neither, a larger batch (more tiles; for a matrix times a vector: several vectors at once), more-threads where
+a CPU job leaves cores idle, a sorting network of minimum and maximum over whole tensors where few values are
+put in order, topk where only the first of a sort are read, lookup-not-onehot and index-select where rows are
+taken by number, smooth-fft for Fourier transforms of lengths with a large prime in them, product-order where
+three matrices are multiplied the long way, where-not-mask where `x[mask]` is only summed, custom-kernels as a
+last resort.
 Where much of it is forward work without gradients: evaluate-less-often.
 """
 

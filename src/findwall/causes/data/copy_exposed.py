@@ -14,8 +14,9 @@ fault, though they look like launch gaps. Copies back to the host are host-sync.
 
 What helps:
 pin-memory (pin_memory=True in the loader and .to(device, non_blocking=True)), non-blocking-copy where the
-memory is pinned already, prefetch-batches (copy the next batch on its own stream), fewer bytes (send uint8
-images and convert on the device), data kept on the device when it is small.
+memory is pinned already, prefetch-batches (copy the next batch on its own stream), narrow-copies (send uint8
+images and convert on the device), make-on-device (what the host draws or fills only to copy it), data kept on
+the device when it is small.
 """
 
 from __future__ import annotations

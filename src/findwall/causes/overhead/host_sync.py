@@ -16,10 +16,11 @@ Comparisons right before a read, such as torch.isnan(x).any(), run only for it a
 host-to-device copy that blocks is copy-exposed; a free that waits is allocator.
 
 What helps:
-remove-sync: keep metrics on the device and read them every n steps, gather several values in one
-tensor and copy once with non_blocking=True, torch.where instead of `if`, foreach=True in clip_grad_norm_,
-sizes known in advance instead of nonzero. loop-on-device and group-experts where a loop
-asks for a size in every round. move-io-off-step where the values are for a log or a checkpoint.
+remove-sync: keep metrics on the device and read them every n steps, gather several values in one tensor and
+copy once with non_blocking=True, torch.where instead of `if`, foreach=True in clip_grad_norm_, sizes known in
+advance instead of nonzero. where-not-mask where `x[mask]` is only summed. foreach-checks where each gradient
+is asked for. loop-on-device and group-experts where a loop asks for a size in every round. move-io-off-step
+where the values are for a log or a checkpoint.
 """
 
 from __future__ import annotations

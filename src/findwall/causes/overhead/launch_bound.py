@@ -18,9 +18,10 @@ and not recoverable by the host.
 What helps:
 cuda-graphs (the whole sequence in one launch), torch-compile (fewer, larger kernels; mode="reduce-overhead"
 adds graphs), larger-batch (the same launches carry more work), fused-optimizer, foreach-optimizer and
-averages-in-lists (lists of tensors), builtin-ops instead of formulas, vectorise-loop, batch-small-ops,
-group-experts and loop-on-device instead of Python loops, remove-sync (the host must run ahead first),
-omp-threads where the launching thread has to wait for a core.
+averages-in-lists (lists of tensors), foreach-checks where a loop goes over the gradients, builtin-ops instead
+of formulas, vectorise-loop, scan-loop, batch-small-ops, group-experts and loop-on-device instead of Python
+loops, cast-once where inference converts its weights in every step, where-not-mask, remove-sync (the host
+must run ahead first), omp-threads where the launching thread has to wait for a core.
 Where much of it is forward work without gradients: evaluate-less-often.
 """
 

@@ -47,6 +47,7 @@ from findwall.fixes import (
 from findwall.fixes.refusals import ON_CORES
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
+from findwall.model.probes import Draw, Rewrite
 from findwall.replay.change import Change, Drop, Replace
 from findwall.step.links import nearest
 from findwall.units import NS_PER_S
@@ -117,6 +118,7 @@ def use(facts: Facts) -> Outcome:
         _best(facts, mine),
         likely=lambda made: _likely(facts, mine),
         condition="no-negative-index",
+        rewrites=_rewrites(facts, mine),
     )
 
 
@@ -182,6 +184,25 @@ def _likely(facts: WorkFacts, puts: list[_Put]) -> Change:
             Drop(np.unique(rows_of(facts, sorts))),
         )
     )
+
+
+def _rewrites(facts: WorkFacts, puts: list[_Put]) -> tuple[Rewrite, ...]:
+    """One for each shape, with the rows taken in the forward pass."""
+    alike: dict[tuple[object, ...], list[_Put]] = {}
+    for one in puts:
+        alike.setdefault((one.table.dims, one.table.dtype, one.index), []).append(one)
+    found = []
+    for mine in alike.values():
+        table = mine[0].table
+        taken = atoms_under(facts, facts.links.forward[[one.row for one in mine]])
+        atoms = [part for one in mine for part in (one.adds, one.sorts)] + list(taken.values())
+        given = (
+            Draw(table.dims, table.dtype, has_gradient=True),
+            Draw(mine[0].index, "long int", below=table.dims[0]),
+        )
+        rows = np.unique(rows_of(facts, np.concatenate(atoms)))
+        found.append(Rewrite("index-select", given, rows, len(mine), backward=True))
+    return tuple(found)
 
 
 FIX = Fix(("gather-scatter", "slow-kernels"), "safe", use, (ON_CORES,), reorders=True, removes=True)

@@ -48,6 +48,7 @@ from findwall.fixes.refusals import ON_CORES
 from findwall.model.causes import cause_index
 from findwall.model.events import Kind
 from findwall.model.intervals import F64, I64
+from findwall.model.probes import Draw, Rewrite
 from findwall.replay.change import Change, Drop, Replace
 from findwall.step.step_facts import StepFacts
 from findwall.units import NS_PER_S
@@ -71,19 +72,24 @@ _HANDS_ON = re.compile(
 )
 _MAKES = re.compile(r"^aten::(empty|zeros|ones|full|empty_strided)$")
 FETCHES, ADDS, COUNTS = "fetches", "adds", "counts"
+NUMBERS, NUMBER_BYTES = "float", 4  # that are drawn to probe it
 
 
-def plain(torch: Any, idx: Any, table: Any, x: Any) -> tuple[Any, Any, Any]:
-    """As it is written today: rows of the table, and of each class the sum of x and how many there are."""
-    hot = torch.nn.functional.one_hot(idx, table.shape[0]).to(table.dtype)
-    return hot @ table, hot.t() @ x, hot.sum(0)
+def plain(torch: Any, idx: Any, classes: int, table: Any, x: Any) -> tuple[Any, ...]:
+    """As it is written today: rows of a table, and of each class the sum of x and how many there are; either
+    may be missing."""
+    hot = torch.nn.functional.one_hot(idx, classes).to((x if table is None else table).dtype)
+    rows = () if table is None else (hot @ table,)
+    return rows if x is None else (*rows, hot.t() @ x, hot.sum(0))
 
 
-def cheaper(torch: Any, idx: Any, table: Any, x: Any) -> tuple[Any, Any, Any]:
+def cheaper(torch: Any, idx: Any, classes: int, table: Any, x: Any) -> tuple[Any, ...]:
     """The same without one-hot rows."""
-    sums = torch.zeros(table.shape[0], x.shape[1], dtype=x.dtype).index_add(0, idx, x)
-    count = torch.zeros(table.shape[0], dtype=table.dtype).index_add(0, idx, torch.ones_like(x[:, 0]))
-    return torch.nn.functional.embedding(idx, table), sums, count
+    rows = () if table is None else (torch.nn.functional.embedding(idx, table),)
+    if x is None:
+        return rows
+    sums = x.new_zeros(classes, x.shape[1]).index_add(0, idx, x)
+    return *rows, sums, x.new_zeros(classes).index_add(0, idx, torch.ones_like(x[:, 0]))
 
 
 class _Read(msgspec.Struct, frozen=True):
@@ -144,6 +150,7 @@ def use(facts: Facts) -> Outcome:
         likely=lambda made: _likely(facts, hots),
         may=(lambda made: _likely(facts, hots, crowded=True),),
         condition="one-hot-read-by-nothing-else",
+        rewrites=_rewrites(facts, hots),
     )
 
 
@@ -323,6 +330,36 @@ def _likely(facts: WorkFacts, hots: list[_Hot], crowded: bool = False) -> Change
             Drop(np.unique(rows_of(facts, np.setdiff1d(rest, zeros)))),
         )
     )
+
+
+def _rewrites(facts: WorkFacts, hots: list[_Hot]) -> tuple[Rewrite, ...]:
+    """One for each size, where rows are fetched once and no gradients are taken: others are not drawn."""
+    alike: dict[tuple[int, int, int, int], list[_Hot]] = {}
+    for hot in hots:
+        if (sizes := _sizes(hot)) is None:
+            return ()
+        alike.setdefault((hot.indices, hot.classes, *sizes), []).append(hot)
+    found = []
+    for (indices, classes, fetched, added), mine in alike.items():
+        table = Draw((classes, fetched), NUMBERS) if fetched else None
+        x = Draw((indices, added), NUMBERS) if added else None
+        every = np.concatenate([part for hot in mine for part in (hot.makes, hot.main, hot.beside)])
+        given = (Draw((indices,), "long int", below=classes), classes, table, x)
+        rows = np.unique(rows_of(facts, every))
+        found.append(Rewrite("lookup-not-onehot", given, rows, len(mine)))
+    return tuple(found)
+
+
+def _sizes(hot: _Hot) -> tuple[int, int] | None:
+    """Numbers of a row that is fetched, and of one that is added; 0: there is none. None where there are
+    several of a kind, as gradients are."""
+    by_way = {way: [read for read in hot.reads if read.way == way] for way in (FETCHES, ADDS)}
+    if any(len(reads) > 1 for reads in by_way.values()):
+        return None
+    fetched, added = (
+        int(sum(read.row_bytes for read in reads) / (hot.indices * NUMBER_BYTES)) for reads in by_way.values()
+    )
+    return fetched, added
 
 
 FIX = Fix(MOVES, "changes-numerics", use, (ON_CORES,), removes=True)

@@ -43,6 +43,7 @@ from findwall.fixes.refusals import ON_CORES
 from findwall.model.causes import cause_index
 from findwall.model.events import Kind
 from findwall.model.intervals import F64, I64
+from findwall.model.probes import Draw, Rewrite
 from findwall.replay.change import Change, Drop, Replace
 from findwall.replay.curves import curves
 from findwall.step.links import nearest
@@ -125,6 +126,7 @@ def use(facts: Facts) -> Outcome:
         likely=lambda made: _likely(facts, mine, BITS_BY_ONE),
         may=(lambda made: _likely(facts, mine, BITS_BY_MANY),),
         condition="sorted-read-by-nothing-else",
+        rewrites=_rewrites(facts, mine),
     )
 
 
@@ -235,6 +237,24 @@ def _likely(facts: WorkFacts, sorts: list[_Sort], bits: int) -> Change:
     )
     then = np.array([_then(facts, one, bits) for one in sorts])
     return Change((Replace(rows_of(facts, main), then), Drop(np.unique(rows_of(facts, beside)))))
+
+
+def _rewrites(facts: WorkFacts, sorts: list[_Sort]) -> tuple[Rewrite, ...]:
+    """One for each shape; none where another axis than the last is sorted."""
+    alike: dict[tuple[object, ...], list[_Sort]] = {}
+    for one in sorts:
+        alike.setdefault((one.given.dims, one.given.dtype, one.few, one.largest), []).append(one)
+    if any(one.axis != len(one.given.dims) - 1 for one in sorts):
+        return ()
+    return tuple(
+        Rewrite(
+            "topk",
+            (Draw(mine[0].given.dims, mine[0].given.dtype), mine[0].few, mine[0].largest),
+            np.unique(rows_of(facts, np.concatenate([np.append(one.main, one.beside) for one in mine]))),
+            len(mine),
+        )
+        for mine in alike.values()
+    )
 
 
 FIX = Fix(MOVES, "safe", use, (ON_CORES,), reorders=True, removes=True)

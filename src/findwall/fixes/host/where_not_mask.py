@@ -1,0 +1,170 @@
+"""Mask numbers out with `torch.where` instead of picking them with `x[mask]`.
+
+What it does:
+How many numbers `x[mask]` picks is known to the device alone: the host waits for it, every time. Its backward
+sorts the places. Where what is picked is only summed or averaged, zeros in the place of the others do:
+
+    torch.where(mask, x, 0).sum() / mask.sum()          # instead of x[mask].mean()
+
+When it does not help:
+Few are picked, and much is done with them: then picking saves more than the wait costs. What is picked goes
+into products, or its order matters.
+
+Risk:
+Where x is infinite or NaN outside of the mask, `torch.where` leaves that out as well; `x * mask` would not.
+Its gradient is zero there: mask what a function cannot take before the function, too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from findwall.facts.gradient_free_work import head_of, heads_of
+from findwall.facts.rows_by_number import called_by
+from findwall.facts.user_lines import line_of
+from findwall.facts.waiting_rounds import waiting_rounds
+from findwall.facts.waits import shared_idle
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gone, lines, no_use, rows_of, step_ms, time_of
+from findwall.fixes.refusals import ON_CORES
+from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, MENTION_SHARE
+from findwall.model.intervals import I64
+from findwall.replay.change import Change, Drop, NoWait, Replace
+from findwall.replay.curves import curves
+from findwall.step.blocking_calls import sync_rows
+from findwall.step.step_facts import StepFacts
+from findwall.units import NS_PER_S, ms
+from findwall.work.op_arguments import Arguments, Tensor
+from findwall.work.work_facts import WorkFacts
+
+PICKS, ASKS = "aten::index", "aten::nonzero"
+REDUCES = re.compile(r"^aten::(sum|mean|nansum|linalg_vector_norm|mse_loss|l1_loss)$")
+NUMBER_BYTES, MASK_BYTES = 2, 1  # how often a number is read and written; of the mask a byte
+MOVES = ("host-sync", "gather-scatter", "slow-kernels", "launch-bound")
+
+
+def plain(torch: Any, x: Any, mask: Any) -> Any:
+    """As it is written today."""
+    return x[mask].mean()
+
+
+def cheaper(torch: Any, x: Any, mask: Any) -> Any:
+    """The same, and nobody asks how many there are."""
+    kept = torch.where(mask, x, torch.zeros_like(x)).sum()
+    return kept / (mask.sum() * (x.numel() // mask.numel()))
+
+
+class _Picked(msgspec.Struct, frozen=True):
+    head: int
+    given: Tensor
+    forward: I64  # atoms
+    backward: I64
+
+
+def use(facts: Facts) -> Outcome:
+    heads = heads_of(facts)
+    events = facts.timeline.events
+    start = events.start[heads]
+    heads = heads[(start >= facts.queue.opens) & (start < facts.queue.closes)]
+    name = [at for at, name in enumerate(facts.timeline.names) if name == PICKS]
+    seen = [int(at) for at in np.flatnonzero(np.isin(events.name[heads], name))]
+    seen = [at for at in seen if _mask(facts, int(heads[at])) is not None]
+    if not seen:
+        return no_use("where-not-mask/none")
+    if waiting_rounds(facts) is not None:  # what a loop asks for in every round is another fix's
+        return no_use("where-not-mask/needed")
+    of = head_of(facts, heads)
+    found = [one for at in seen if (one := _picked(facts, heads, of, at)) is not None]
+    if not found:
+        return no_use("where-not-mask/needed")
+    waits = sync_rows(facts)
+    mine = np.array([one.head for one in found], np.int64)
+    is_mine = np.isin(of[waits], mine)
+    waited = ms(float(shared_idle(facts, "host-sync", waits)[is_mine].sum()))
+    atoms = np.concatenate([part for one in found for part in (one.forward, one.backward)])
+    spent = time_of(facts, atoms)
+    if waited + spent <= MENTION_SHARE * step_ms(facts):
+        return no_use("where-not-mask/little")
+    calm = Change((NoWait(calls=waits[is_mine]),))
+    figures = {"times": len(found) / facts.steps.count, "waits_ms": waited, "spent_ms": spent}
+    return Use(
+        Claim("where-not-mask/zeros", figures, places=lines(line_of(facts, found[0].head))),
+        gone(facts, atoms) + calm,
+        MOVES[:1] if waited > spent else MOVES,
+        likely=lambda made: _likely(facts, found) + calm,
+        condition="picked-then-summed",
+    )
+
+
+def _mask(facts: StepFacts, row: int) -> Tensor | None:
+    """What `x[mask]` asks for the places in it that hold."""
+    if facts.timeline.name_of(row) != PICKS:
+        return None
+    asked = [one for one in called_by(facts, row) if facts.timeline.name_of(one) == ASKS]
+    mask = Arguments(facts.timeline.inputs_of(asked[0])).tensor(0) if len(asked) == 1 else None
+    return mask if mask is not None and mask.dtype.lower() == "bool" else None
+
+
+def _picked(facts: WorkFacts, heads: I64, of: I64, at: int) -> _Picked | None:
+    """None where few are picked, or something but passes and sums reads them."""
+    row = int(heads[at])
+    mask, given = _mask(facts, row), Arguments(facts.timeline.inputs_of(row)).tensor(0)
+    if mask is None or given is None or given.dims[: len(mask.dims)] != mask.dims:
+        return None
+    if not _is_summed(facts, heads, of, at, mask, given):
+        return None
+    op = facts.kernels.op[facts.atoms.index]
+    called = np.where((op >= 0) & ~facts.links.backward[np.maximum(op, 0)], of[np.maximum(op, 0)], -1)
+    passed = np.where(op >= 0, facts.links.forward[np.maximum(op, 0)], -1)
+    return _Picked(row, given, np.flatnonzero(called == row), np.flatnonzero(passed == row))
+
+
+def _is_summed(facts: WorkFacts, heads: I64, of: I64, at: int, mask: Tensor, given: Tensor) -> bool:
+    """Whether most are picked, told by the first op that reads what may be picked of this tensor, and all
+    that reads such a tensor until the step is over is no product, and sums it in the end."""
+    events = facts.timeline.events
+    rest = given.dims[len(mask.dims) :]
+    ends = facts.steps.host[facts.steps.host > events.start[heads[at]]]
+    last = int(ends[0]) if len(ends) else int(events.end.max())
+    multiply = facts.kernels.is_class(*MATRIX_CLASSES)
+    ops = facts.kernels.op
+    products = set(of[ops[multiply & (ops >= 0)]].tolist())
+    picked, summed = None, False
+    for row in heads[at + 1 :].tolist():
+        if events.start[row] >= last or events.thread[row] != events.thread[heads[at]]:
+            break
+        dims = [one.dims for one in Arguments(facts.timeline.inputs_of(row)).tensors()]
+        if picked is None:
+            fits = [one for one in dims if one[1:] == rest and 0 < one[0] <= mask.elements]
+            picked = fits[0] if fits else None
+            if picked is not None and picked[0] < MAJORITY_SHARE * mask.elements:
+                return False
+        if picked is None or picked not in dims:
+            continue
+        if row in products:
+            return False
+        summed |= REDUCES.match(facts.timeline.name_of(row)) is not None
+    return summed
+
+
+def _likely(facts: WorkFacts, found: list[_Picked]) -> Change:
+    """One pass forward and one back in place of all that picks and puts back."""
+    kept: list[int] = []
+    ns: list[float] = []
+    dropped: list[int] = []
+    for one in found:
+        moved = one.given.elements * (NUMBER_BYTES * one.given.size + MASK_BYTES)
+        floor = moved / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
+        each = float(curves().likely_ns("pointwise", np.array([max(floor, 1.0)]))[0])
+        for atoms in (one.forward, one.backward):
+            rows = np.unique(rows_of(facts, atoms)).tolist()
+            kept += rows[:1]
+            ns += [each] * len(rows[:1])
+            dropped += rows[1:]
+    return Change((Replace(np.array(kept, np.int64), np.array(ns)), Drop(np.array(dropped, np.int64))))
+
+
+FIX = Fix(MOVES, "needs-review", use, (ON_CORES,), removes=True)

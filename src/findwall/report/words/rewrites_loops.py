@@ -1,0 +1,123 @@
+"""The words of rewrites of loops, pairs, copies and number formats; and of any rewrite that was probed."""
+
+from __future__ import annotations
+
+from findwall.model.claims import Claim
+from findwall.report.words import Words, fill
+from findwall.report.words.amounts import at
+
+
+def _multiply(claim: Claim) -> str:
+    scaled = "`a / scale` and `b / scale`, then " if claim.figures["scaled"] else ""
+    return fill(
+        "Write the squared distances{where} as {scaled}`a.square().sum(-1)[:, None] + b.square().sum(-1) - "
+        "2 * a @ b.mT`, clamped at 0 (torch.cdist does that and takes the root): the {left:,} × {right:,} × "
+        "{width:,} differences take {spent_ms:per_step}.",
+        claim,
+        where=at(claim),
+        scaled=scaled,
+    )
+
+
+def _lists(claim: Claim) -> str:
+    waits = ", and the host waits for {waits:,.0f} of them" if claim.figures["waits"] else ""
+    clips = ", which clips too" if claim.figures["clips"] else ""
+    return fill(
+        f"Use `torch.nn.utils.clip_grad_norm_`{clips}, or `torch._foreach_norm`, and read its result once in "
+        "place of the loop over {gradients:,.0f} gradients{where}: that launches {kernels:,.0f} kernels per "
+        f"step{waits}. The norm of all is infinite or NaN where one number is.",
+        claim,
+        where=at(claim),
+    )
+
+
+def _bytes(claim: Claim) -> str:
+    pinned = " from pinned memory" if claim.figures["pageable"] else ""
+    return fill(
+        "Copy the images{where} as uint8{pinned} and make floats of them on the device, if they were bytes "
+        "before: {copied_bytes:bytes} per step goes over the link, {size} bytes for each number, and the "
+        "device waits {waits_ms:per_step} for copies.",
+        claim,
+        where=at(claim),
+        pinned=pinned,
+    )
+
+
+def _doubling(claim: Claim) -> str:
+    return fill(
+        "Do the {rounds:,} rounds of {ops} small ops{where} as a scan, if each is linear in the one before: "
+        "{doublings} doublings over all of them at once (or torch.cumsum where nothing is scaled), in place "
+        "of {issued:,.0f} {pieces} per step. `findwall explain scan-loop` has a sketch.",
+        claim,
+        where=at(claim),
+    )
+
+
+def _other_way(claim: Claim) -> str:
+    way = "`a @ (b @ c)` instead of `(a @ b) @ c`"
+    if not claim.figures["from_left"]:
+        way = "`(a @ b) @ c` instead of `a @ (b @ c)`"
+    return fill(
+        "Multiply {way}{where}, if nothing else reads the product in the middle: for {sizes} that is "
+        "{left_share:share} of the multiplications, and both products take {spent_ms:per_step}.",
+        claim,
+        way=way,
+        where=at(claim),
+    )
+
+
+def _there(claim: Claim) -> str:
+    way = "Draw the {numbers:,} random numbers{where} on the device"
+    if not claim.figures["drawn"]:
+        way = "Make the tensor of {numbers:,} numbers{where} on the device"
+    return fill(
+        way + " (`device=`): the host takes {spent_ms:per_step} to make such tensors and to copy "
+        "{copied_bytes:bytes}.",
+        claim,
+        where=at(claim),
+    )
+
+
+WORDS: dict[str, Words] = {
+    "rewrite/not-faster": (
+        "both forms were run on this device, and the other is not faster: {now_ms:per_step} of kernels "
+        "today, {then_ms:ms} in its way"
+    ),
+    "pairwise-product/none": "no differences of all pairs are squared and summed",
+    "pairwise-product/read-otherwise": (
+        "whether the differences of all pairs are needed is unknown: something else reads such a tensor"
+    ),
+    "pairwise-product/short": "the differences of all pairs take no longer than a product would",
+    "pairwise-product/multiply": _multiply,
+    "foreach-checks/none": "no loop goes over the gradients to check or measure them",
+    "foreach-checks/few": "the loop over gradients launches next to nothing of the step",
+    "foreach-checks/lists": _lists,
+    "narrow-copies/none": "no images are copied to the device as floats",
+    "narrow-copies/others": "most of what is copied to the device is not images",
+    "narrow-copies/unknown-device": "what the device needs to make floats of bytes is unknown",
+    "narrow-copies/bytes": _bytes,
+    "product-order/none": "no product of two matrices goes straight into another product",
+    "product-order/as-good": "products of three matrices are taken in the shorter order, or nearly so",
+    "product-order/other-way": _other_way,
+    "make-on-device/none": "the host makes no tensors only to copy them to the device",
+    "make-on-device/little": "making and copying tensors takes only {spent_ms:per_step}",
+    "make-on-device/there": _there,
+    "cast-once/none": "no weights are converted in this step",
+    "cast-once/trains": "the weights change in every step, so they are converted in every step",
+    "cast-once/little": "converting weights takes only {spent_ms:per_step}",
+    "cast-once/before": (
+        "Convert the weights once, before the loop (`model.to(torch.bfloat16)`), if they stay as they are: "
+        "{casts:,.0f} are converted in every step[[, at {places[0]}]], which takes {spent_ms:per_step}."
+    ),
+    "where-not-mask/none": "nothing is picked with a mask",
+    "where-not-mask/needed": "few numbers are picked with a mask, or more is done with them than a sum",
+    "where-not-mask/little": "picking with masks takes next to nothing of the step",
+    "where-not-mask/zeros": (
+        "Write `torch.where(mask, x, 0).sum() / mask.sum()` for `x[mask].mean()`[[ at {places[0]}]], if "
+        "what is picked is only summed: the host asks {times:times} per step how many there are, the device "
+        "waits {waits_ms:per_step}, and picking takes {spent_ms:per_step}."
+    ),
+    "scan-loop/none": "no loop carries a sum from round to round",
+    "scan-loop/few": "the loop launches next to nothing of the step",
+    "scan-loop/doubling": _doubling,
+}

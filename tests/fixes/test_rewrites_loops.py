@@ -1,0 +1,161 @@
+"""Rewrites of pairs, loops, copies, casts and masks: where they are seen, where they are not, and that the
+cheaper form gives the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from findwall.facts.facts import Facts
+from findwall.fixes import CannotTell, NoUse, Outcome, Use, all_fixes
+from findwall.fixes.host import foreach_checks, scan_loop, where_not_mask
+from findwall.fixes.kernels import pairwise_product, product_order
+from findwall.fixes.less_work import cast_once, make_on_device, narrow_copies
+from findwall.fixes.predict import predict
+from findwall.fixes.prescribe import step_at_best
+from fixes import loop_calls
+from fixes.op_calls import FLOAT, HALF, Call
+from speaking import in_words
+
+FIXES = all_fixes()
+FIRES: dict[str, tuple[Callable[[], Facts], str]] = {
+    "pairwise-product": (loop_calls.pairs, "the 384 × 65,536 × 24 differences"),
+    "foreach-checks": (loop_calls.checking, "the loop over 20 gradients"),
+    "scan-loop": (loop_calls.over_time, "the 64 rounds of 2 small ops"),
+    "narrow-copies": (loop_calls.uploading, "as uint8 from pinned memory"),
+    "product-order": (loop_calls.three, "`a @ (b @ c)` instead of `(a @ b) @ c`"),
+    "make-on-device": (loop_calls.made_on_the_host, "64,000,000 random numbers"),
+    "cast-once": (loop_calls.casting, "model.to(torch.bfloat16)"),
+    "where-not-mask": (loop_calls.masking, "torch.where(mask, x, 0)"),
+}
+
+
+def said(fix: str, facts: Facts) -> Outcome:
+    return FIXES[fix].advise(facts)
+
+
+@pytest.mark.parametrize("fix", FIRES)
+def test_it_is_seen_and_shortens_the_step(fix: str) -> None:
+    make, words = FIRES[fix]
+    facts = make()
+    use = said(fix, facts)
+    assert isinstance(use, Use), use
+    assert words in in_words(use)
+    step, best = predict(facts, {fix: use}), step_at_best(FIXES[fix], use, facts)
+    assert step is not None
+    assert best <= step.mid * 1.001
+    assert step.mid < 0.95 * facts.step
+
+
+NEAR_MISSES: list[tuple[str, Callable[[], Facts], type[Outcome], str]] = [
+    ("pairwise-product", lambda: loop_calls.pairs(power="3"), CannotTell, "something else reads"),
+    (
+        "pairwise-product",  # the differences themselves are needed
+        lambda: loop_calls.pairs(Call("aten::mul", (((384, 65_536, 24), FLOAT), ((384, 65_536, 1), FLOAT)))),
+        CannotTell,
+        "something else reads",
+    ),
+    (
+        "pairwise-product",  # a product of two may be one with weights
+        lambda: loop_calls.pairs(square="aten::mul"),
+        CannotTell,
+        "something else reads",
+    ),
+    ("pairwise-product", lambda: loop_calls.pairs(n=1), NoUse, "no differences of all pairs"),
+    ("pairwise-product", lambda: loop_calls.pairs(d=2, us=100.0), NoUse, "no longer than a product"),
+    ("foreach-checks", lambda: loop_calls.checking(of_gradients=False), NoUse, "no loop goes over"),
+    ("foreach-checks", lambda: loop_calls.checking(parameters=4), NoUse, "no loop goes over"),
+    ("scan-loop", lambda: loop_calls.over_time(carried=False), NoUse, "no loop carries"),
+    ("scan-loop", lambda: loop_calls.over_time(then="aten::maximum"), NoUse, "no loop carries"),
+    ("narrow-copies", lambda: loop_calls.uploading((96, 1, 320, 960)), NoUse, "no images"),
+    ("narrow-copies", lambda: loop_calls.uploading(kind="unsigned char"), NoUse, "no images"),
+    # Two products of one tensor look the same where its shape is the result's.
+    ("product-order", lambda: loop_calls.three(4096, 8192, 8192), NoUse, "no product"),
+    ("product-order", lambda: loop_calls.three(p=6000), NoUse, "the shorter order"),
+    (
+        "product-order",  # the product in the middle is needed
+        lambda: loop_calls.three(4096, 2048, 8192, 8, Call("aten::exp", (((4096, 8192), FLOAT),))),
+        NoUse,
+        "no product",
+    ),
+    ("make-on-device", lambda: loop_calls.made_on_the_host("aten::exp"), NoUse, "makes no tensors"),
+    (
+        "make-on-device",  # filled from elsewhere
+        lambda: loop_calls.made_on_the_host(
+            "aten::zero_", (Call("aten::index_put_", (((64, 1_000_000), FLOAT), ((), ""))),)
+        ),
+        NoUse,
+        "makes no tensors",
+    ),
+    ("cast-once", lambda: loop_calls.casting(trains=True), NoUse, "change in every step"),
+    ("cast-once", lambda: loop_calls.casting(rows=8192), NoUse, "no weights"),  # which is the weight?
+    ("where-not-mask", lambda: loop_calls.masking(picked=1000), NoUse, "few numbers"),
+    ("where-not-mask", lambda: loop_calls.masking(reads="aten::mm"), NoUse, "more is done"),
+]
+
+
+@pytest.mark.parametrize(("fix", "facts", "outcome", "words"), NEAR_MISSES)
+def test_it_is_not_seen(fix: str, facts: Callable[[], Facts], outcome: type[Outcome], words: str) -> None:
+    found = said(fix, facts())
+    assert isinstance(found, outcome), found
+    assert words in in_words(found)
+
+
+def test_both_forms_agree_in_values_and_gradients() -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+
+    def drawn(*dims: int) -> Any:
+        return torch.randn(*dims, dtype=torch.float64, requires_grad=True)
+
+    mask = torch.rand(40) > 0.3
+    cases = [
+        (pairwise_product, (drawn(5, 3), drawn(7, 3), None)),
+        (pairwise_product, (drawn(2, 5, 3), drawn(2, 7, 3), torch.rand(3, dtype=torch.float64) + 0.5)),
+        # Gradients have no gradients.
+        (foreach_checks, ([drawn(4, 3).detach(), drawn(5).detach()], 0.1)),
+        (foreach_checks, ([drawn(4, 3).detach(), drawn(5).detach()], 1e9)),
+        (scan_loop, (drawn(13, 4), drawn(13, 4))),
+        (product_order, (drawn(3, 9), drawn(9, 9), drawn(9, 2), True)),
+        (product_order, (drawn(3, 9), drawn(9, 9), drawn(9, 20), False)),
+        (where_not_mask, (drawn(40, 3), mask[:, None].expand(40, 3))),
+        (cast_once, (drawn(3, 4), drawn(5, 4))),
+    ]
+    for forms, given in cases:
+        wanted = [one for one in _flat(given) if isinstance(one, torch.Tensor) and one.requires_grad]
+        results = []
+        for form in (forms.plain, forms.cheaper):
+            found = form(torch, *given)
+            found = list(found) if isinstance(found, tuple) else [found]
+            loss = sum(one.square().sum() for one in found)
+            results.append([*found, *(torch.autograd.grad(loss, wanted) if wanted else ())])
+        for one, other in zip(*results, strict=True):
+            torch.testing.assert_close(one, other, msg=lambda text, name=forms.__name__: f"{name}: {text}")
+    frames = torch.randint(0, 256, (2, 3, 4, 4), dtype=torch.uint8)
+    mean, std = torch.rand(1, 3, 1, 1), torch.rand(1, 3, 1, 1) + 0.5
+    before, after = (
+        form(torch, frames, mean, std, "cpu") for form in (narrow_copies.plain, narrow_copies.cheaper)
+    )
+    torch.testing.assert_close(before, after)
+    # Numbers that are drawn are others; their distribution is the same.
+    noise = [form(torch, torch.empty(200, 300)) for form in (make_on_device.plain, make_on_device.cheaper)]
+    for one in noise:
+        assert one.shape == (200, 300) and abs(float(one.mean())) < 0.02 and abs(float(one.std()) - 1) < 0.02
+
+
+def _flat(given: tuple[object, ...]) -> list[object]:
+    return [part for one in given for part in (one if isinstance(one, list) else [one])]
+
+
+def test_a_gradient_that_is_not_finite_is_left_alone_by_both() -> None:
+    torch = pytest.importorskip("torch")
+    bad = [torch.tensor([1.0, float("inf")]), torch.tensor([2.0])]
+    for form in (foreach_checks.plain, foreach_checks.cheaper):
+        assert torch.equal(form(torch, bad, 0.1)[1], bad[1])
+
+
+def test_halves_count_as_halves() -> None:
+    found = said("narrow-copies", loop_calls.uploading(kind=HALF))
+    assert isinstance(found, Use) and found.claim.figures["size"] == 2
