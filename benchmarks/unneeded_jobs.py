@@ -184,7 +184,7 @@ def adjacency_in_every_step(s: Setting) -> Step:
     features = torch.randn(nodes, s.size, device=s.device)
 
     def normalised() -> torch.Tensor:
-        degree = graph.sum(1).rsqrt()
+        degree = graph.sum(1).rsqrt()  # needless
         return degree[:, None] * graph * degree[None, :]  # needless
 
     kept = normalised()
@@ -200,11 +200,11 @@ def weights_cast_in_every_step(s: Setting) -> Step:
     model = s.net(1)
     table = nn.Parameter(torch.randn(64 * s.size, s.size, device=s.device), requires_grad=False)
     model.register_parameter("table", table)
-    kept = table.to(torch.bfloat16)
+    kept = table.to(torch.bfloat16)[:256].float()
 
     def loss() -> torch.Tensor:
-        narrow = kept if s.edited else table.to(torch.bfloat16)  # needless
-        return (model(s.batch()) + narrow[:256].float()).square().mean()
+        rounded = kept if s.edited else table.to(torch.bfloat16)[:256].float()  # needless
+        return (model(s.batch()) + rounded).square().mean()
 
     return trained([one for one in model.parameters() if one.requires_grad], loss)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("torch")
 
 from dataflow_observed import planted
 from findwall.causes.compute import unneeded_work
 from findwall.facts.facts import Facts
+from findwall.machine.hardware import table_ceilings
 from sketch import facts_of, sketch
 from speaking import in_words
 
@@ -16,7 +18,7 @@ STEPS = "|     |     |     "
 
 
 def fires() -> Facts:
-    return planted("teacher_in_graph")
+    return replace(planted("teacher_in_graph"), ceilings=table_ceilings("NVIDIA H200"))
 
 
 def clear() -> Facts:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,11 @@ from findwall.model.dataflow import Region
 from findwall.readers.observed_steps import read_observed_steps
 
 torch = pytest.importorskip("torch")
-sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 nn = torch.nn
-compare = importlib.import_module("dataflow").compare
-Reference = importlib.import_module("dataflow_reference").Reference
-flow_of = importlib.import_module("dataflow_observed").flow_of
+tools = importlib.import_module("dataflow_observed")  # which needs torch
+Reference = tools.benchmark("dataflow_reference").Reference
+compare = tools.benchmark("dataflow").compare
+flow_of = tools.flow_of
 
 
 @st.composite

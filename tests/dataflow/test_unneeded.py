@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("torch")
-sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
-from dataflow_observed import planted
+from dataflow_observed import benchmark, planted
 from findwall.causes.compute.unneeded_work import FIX_OF
 from findwall.fixes import Use, all_fixes
 from findwall.model.catalogue import UNNEEDED
-from unneeded import FIXES, lines_of
+
+FIXES = benchmark("unneeded").FIXES
+lines_of = benchmark("unneeded").lines_of
 
 
 @pytest.mark.parametrize("name", FIXES)

@@ -137,10 +137,11 @@ def _ops_around(parent: I64, is_op: list[bool]) -> list[int]:
 class _Storage:
     """One storage from its birth on: its last writers, the newest last."""
 
-    __slots__ = ("born", "dtype", "number", "writes")
+    __slots__ = ("born", "number", "tensors", "writes")
 
-    def __init__(self, number: int, born: int, dtype: int) -> None:
-        self.number, self.born, self.dtype = number, born, dtype
+    def __init__(self, number: int, born: int) -> None:
+        self.number, self.born = number, born
+        self.tensors: set[int] = set()  # that ops handed out
         self.writes: list[tuple[int, Region]] = []
 
     def write(self, row: int, region: Region) -> None:
@@ -177,6 +178,7 @@ class _Walk:
                         observed.region,
                         observed.type,
                         observed.device,
+                        observed.tensor,
                     )
                 ),
                 strict=True,
@@ -218,22 +220,22 @@ class _Walk:
             self._receive(row)
             return
         for use in range(self._first[row], self._first[row + 1]):
-            way, place, region, dtype, device = self._uses[use]
+            way, place, region, dtype, device, tensor = self._uses[use]
             if way in (READ, CHANGE):
                 storage = self._now.get((device, place))
                 shape = self._seen.regions[region]
-                if self._is_number(storage, shape, dtype, device):
+                if self._is_number(storage, shape, dtype, device, tensor):
                     continue
-                storage = self._at(row, place, device, dtype)
+                storage = self._at(row, place, device)
                 for writer in storage.writers(shape):
                     self._links.append((writer, row, use, storage.number))
 
     def _receive(self, row: int) -> None:
         """What no op made, and is new here."""
         for use in range(self._first[row], self._first[row + 1]):
-            way, place, region, dtype, device = self._uses[use]
+            way, place, region, _, device, _ = self._uses[use]
             if way == READ:
-                storage = self._new(place, device, row, dtype)
+                storage = self._new(place, device, row)
                 self._write(storage, row, self._seen.regions[region], use)
 
     def _write(self, storage: _Storage, row: int, region: Region, use: int) -> None:
@@ -247,21 +249,24 @@ class _Walk:
             self._asked = row, {(one[1], one[4]) for one in uses if one[0] != MAKE}
         return self._asked[1]
 
-    def _is_number(self, storage: _Storage | None, region: Region, dtype: int, device: int) -> bool:
+    def _is_number(
+        self, storage: _Storage | None, region: Region, dtype: int, device: int, tensor: int
+    ) -> bool:
+        """Whether it is one of Python's: nobody handed out such a tensor."""
         if region.dims or self._seen.devices[device] != HOST or self._seen.types[dtype] not in _OF_PYTHON:
             return False
-        return storage is None or storage.dtype != dtype or storage.born == BEFORE
+        return storage is None or tensor not in storage.tensors
 
-    def _at(self, row: int, place: int, device: int, dtype: int) -> _Storage:
+    def _at(self, row: int, place: int, device: int) -> _Storage:
         """What lies at a place that an op was given."""
         around, storage = self._around[row], self._now.get((device, place))
         is_new = around >= 0 and (storage is None or storage.born < around)
         if is_new and (place, device) not in self._given(around):
-            return self._new(place, device, around, dtype)  # by the op around it, and nobody saw how
-        return storage or self._new(place, device, BEFORE, dtype)
+            return self._new(place, device, around)  # by the op around it, and nobody saw how
+        return storage or self._new(place, device, BEFORE)
 
-    def _new(self, place: int, device: int, born: int, dtype: int) -> _Storage:
-        storage = self._now[device, place] = _Storage(len(self._born), born, dtype)
+    def _new(self, place: int, device: int, born: int) -> _Storage:
+        storage = self._now[device, place] = _Storage(len(self._born), born)
         self._born.append(born)
         self._on_host.append(self._seen.devices[device] == HOST)
         return storage
@@ -270,16 +275,17 @@ class _Walk:
         """What it changed or handed out has been written, by it unless an op inside it did."""
         given = self._given(row)
         for use in range(self._first[row], self._first[row + 1]):
-            way, place, region, dtype, device = self._uses[use]
+            way, place, region, _, device, tensor = self._uses[use]
             if way == READ:
                 continue
             is_given = (place, device) in given
             storage = self._now.get((device, place))
             if way != MAKE:
-                storage = self._at(row, place, device, dtype)
+                storage = self._at(row, place, device)
             elif storage is None or (storage.born < row and not is_given):
-                storage = self._new(place, device, row, dtype)
-            elif is_given:
+                storage = self._new(place, device, row)
+            storage.tensors.add(tensor)
+            if way == MAKE and is_given:
                 continue  # a view of what it was given
             if way == MAKE and self._allocates(row):
                 continue  # memory that nobody has written yet

@@ -19,7 +19,7 @@ from findwall.facts.gradient_free_work import head_of, heads_of
 from findwall.model.catalogue import FEWEST_REPEATS, LONGEST_ROUND, MATRIX_CLASSES
 from findwall.model.events import I32
 from findwall.model.intervals import I64
-from findwall.step.blocking_calls import outermost, sync_rows
+from findwall.step.call_names import outermost, sync_rows
 from findwall.step.step_facts import StepFacts, found_once
 from findwall.work.work_facts import WorkFacts
 

@@ -20,8 +20,7 @@ from findwall.model.events import Kind
 from findwall.model.intervals import F64, I64
 from findwall.model.kinds import EVEN_SHARE
 from findwall.model.machine import UNCACHED
-from findwall.step.blocking_calls import in_window, outermost, sync_rows
-from findwall.step.call_names import ALLOCATOR, COMPILE
+from findwall.step.call_names import ALLOCATOR, COMPILE, in_window, outermost, sync_rows
 from findwall.step.library_set_up import shapes
 from findwall.step.step_facts import StepFacts, rows_matching
 from findwall.units import ms

@@ -69,6 +69,7 @@ class Observed(msgspec.Struct, frozen=True):
     # a use each, by the op
     op: I64
     way: I64
+    tensor: I64  # the same number may be another tensor later
     storage: I64  # the same number may be another storage later
     region: I64
     type: I64

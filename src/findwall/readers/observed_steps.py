@@ -102,7 +102,7 @@ class _Columns:
             for _, tensors in _tensors(node.outputs):
                 self._use(row, MAKE, tensors)
         ops = np.array(self._ops, np.int64).reshape(-1, 9).T
-        uses = np.array(self._uses, np.int64).reshape(-1, 6).T
+        uses = np.array(self._uses, np.int64).reshape(-1, 7).T
         return Observed(
             names=list(self._names),
             given=list(self._given),
@@ -120,15 +120,16 @@ class _Columns:
             line=ops[8],
             op=uses[0],
             way=uses[1],
-            storage=uses[2],
-            region=uses[3],
-            type=uses[4],
-            device=uses[5],
+            tensor=uses[2],
+            storage=uses[3],
+            region=uses[4],
+            type=uses[5],
+            device=uses[6],
         )
 
     def _use(self, row: int, way: int, tensors: list[tuple[list[Any], list[Any], list[Any], str]]) -> None:
         for value, shape, strides, dtype in tensors:
-            _, storage, offset, elements, width, device = value
+            tensor, storage, offset, elements, width, device = value
             if not elements or not device:
                 continue
             region = _region(offset, shape, strides, width)
@@ -136,6 +137,7 @@ class _Columns:
                 (
                     row,
                     way,
+                    tensor,
                     storage,
                     self._regions.setdefault(region, len(self._regions)),
                     self._types.setdefault(dtype, len(self._types)),

@@ -18,6 +18,7 @@ other: a roof that is reached by it is none.
 What helps:
 no-unused-gradients: take what is not trained out of the graph. no-unread-results: leave out what nobody
 reads. reuse-results: keep what was computed. compute-once: compute what never changes before the loop.
+evaluate-less-often: every n steps instead of in each.
 """
 
 from __future__ import annotations

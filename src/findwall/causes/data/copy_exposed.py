@@ -36,7 +36,7 @@ from findwall.causes import (
     waits,
 )
 from findwall.facts.cause_kernels import Carrier, as_evidence
-from findwall.step.blocking_calls import blocking_rows
+from findwall.step.call_names import blocking_rows
 from findwall.units import NS_PER_S
 from findwall.work.work_facts import WorkFacts
 

@@ -26,7 +26,7 @@ import numpy as np
 from findwall.causes import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Told, known, lines
 from findwall.facts.user_lines import line_of
 from findwall.model.events import Kind
-from findwall.step.blocking_calls import in_window
+from findwall.step.call_names import in_window
 from findwall.step.host_activity import REGION
 from findwall.step.step_facts import StepFacts
 from findwall.units import ms

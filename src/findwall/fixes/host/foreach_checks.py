@@ -35,7 +35,7 @@ from findwall.model.catalogue import FEWEST_REPEATS, LONGEST_ROUND, NEARLY_ALL, 
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop, NoWait
-from findwall.step.blocking_calls import sync_rows
+from findwall.step.call_names import sync_rows
 from findwall.step.step_facts import StepFacts
 from findwall.work.op_arguments import Arguments
 from findwall.work.work_facts import WorkFacts

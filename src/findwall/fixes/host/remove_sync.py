@@ -27,7 +27,7 @@ from findwall.fixes.host.late_reads import read_late
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.intervals import I64, union
 from findwall.replay.change import Change, Drop, without
-from findwall.step.blocking_calls import outermost, sync_rows
+from findwall.step.call_names import outermost, sync_rows
 from findwall.step.step_facts import StepFacts
 
 MOVES = ("host-sync", "launch-bound")

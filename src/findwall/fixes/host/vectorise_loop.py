@@ -46,7 +46,7 @@ from findwall.fixes import (
 from findwall.model.catalogue import FAIR_PART, FEWEST_REPEATS, MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
 from findwall.model.events import Kind
 from findwall.replay.change import Change, NoHostWork
-from findwall.step.blocking_calls import in_window
+from findwall.step.call_names import in_window
 from findwall.units import ms
 from findwall.work.work_facts import WorkFacts
 

@@ -34,7 +34,7 @@ from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, MENTION_SHA
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop, NoWait, Replace
 from findwall.replay.curves import curves
-from findwall.step.blocking_calls import sync_rows
+from findwall.step.call_names import sync_rows
 from findwall.step.step_facts import StepFacts
 from findwall.units import NS_PER_S, ms
 from findwall.work.op_arguments import Arguments, Tensor

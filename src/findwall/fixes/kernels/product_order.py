@@ -44,7 +44,7 @@ from findwall.model.causes import cause_index
 from findwall.model.intervals import I64
 from findwall.model.probes import Draw, Rewrite
 from findwall.replay.change import Change, Scale
-from findwall.step.blocking_calls import in_window
+from findwall.step.call_names import in_window
 from findwall.step.step_facts import StepFacts
 from findwall.work.op_arguments import Arguments, Tensor
 from findwall.work.work_facts import WorkFacts

@@ -33,8 +33,7 @@ from findwall.model.catalogue import WAITED_FOR_SHARE
 from findwall.model.intervals import I64
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change, NoWait
-from findwall.step.blocking_calls import blocking_rows, in_window
-from findwall.step.call_names import SYNCHRONIZE
+from findwall.step.call_names import SYNCHRONIZE, blocking_rows, in_window
 from findwall.step.links import PAGEABLE
 from findwall.step.step_facts import StepFacts, rows_matching
 from findwall.units import ms
