@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 Step = Callable[[], object]
-STEPS, WARM, TIMED = 400, 12, 40
+STEPS, WARM, TIMED = 4000, 12, 40
 PLAIN, CHEAPER = "plain", "cheaper"
 
 

@@ -44,6 +44,9 @@ def test_it_is_seen_and_shortens_the_step(fix: str) -> None:
     assert isinstance(use, Use), use
     assert words in in_words(use)
     step, best = predict(facts, {fix: use}), step_at_best(FIXES[fix], use, facts)
+    if fix == "make-on-device":  # a bound alone
+        assert step is None and best < facts.step
+        return
     assert step is not None
     assert best <= step.mid * 1.001
     assert step.mid < 0.95 * facts.step

@@ -18,6 +18,7 @@ from findwall.model.catalogue import (
     QUESTION_OF,
     ROOFS,
     SMALL_PART,
+    UNNEEDED,
     WALL_OF,
     WALLS,
     WORTH_IT,
@@ -116,6 +117,8 @@ def _floors_guessed(facts: WorkFacts, best: str) -> bool:
 
 def _may_be_others(facts: Facts, best: str) -> bool:
     """Whether what the best cause seems to give back may be time in which other processes had the cores."""
+    if best == UNNEEDED:
+        return False  # nobody else makes work needless
     share = in_line_share(facts.rank)
     rare = best == "unstable-steps"  # just what others cause, whatever the device
     if WALL_OF[best] in ("overhead", "data") and not rare:

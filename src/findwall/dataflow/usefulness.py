@@ -103,10 +103,13 @@ def _without_a_result(observed: Observed) -> I64:
 
 
 def written_unseen(flow: Flow) -> bool:
-    """Whether somebody reads memory that no op wrote: kernels run here that nobody sees."""
+    """Whether somebody reads memory that no op wrote: kernels run here that nobody sees. What an op does with
+    memory of its own, between ops that it calls, is its own matter."""
     observed = flow.observed
+    born = flow.born[flow.storage]
     written = np.unique(flow.written)
-    blank = (flow.writer == BEFORE) & (flow.born[flow.storage] != BEFORE) & ~np.isin(flow.storage, written)
+    blank = (flow.writer == BEFORE) & (born != BEFORE) & ~np.isin(flow.storage, written)
+    blank &= flow.head[np.maximum(born, 0)] != flow.head[flow.reader]
     computes = np.zeros(len(observed), bool)
     computes[np.unique(flow.wrote)] = True
     reads = observed.way[flow.use] != CHANGE

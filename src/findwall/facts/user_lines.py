@@ -53,7 +53,7 @@ def line_of(facts: StepFacts, row: int) -> str | None:
     """The nearest line of the person's own code around a host row, or around the forward op of one."""
     forward = int(facts.links.forward[row]) if row >= 0 else -1
     frame = _nearest_own(facts, row) or _nearest_own(facts, forward)
-    return frame.place if frame is not None else _seen_at(facts, row) or _seen_at(facts, forward)
+    return frame.place if frame is not None else _seen_at(facts, forward) or _seen_at(facts, row)
 
 
 def _seen_at(facts: StepFacts, row: int) -> str | None:

@@ -72,10 +72,8 @@ def use(facts: Facts) -> Outcome:
         "waits_ms": facts.spent_ms("copy-exposed"),
         "pageable": pageable,
     }
-    best = Change((Replace(found.rows, _ns(facts, found, at_best=True)),)) + without("copy-exposed")
     return Use(
         Claim("narrow-copies/bytes", figures, places=lines(line_of(facts, found.op))),
-        best,
         after_others=pageable,  # pinned first: that needs no other type
         likely=lambda made: Change((Replace(found.rows, _ns(facts, found)),)) + without("copy-exposed"),
         condition="values-were-bytes",
@@ -104,7 +102,7 @@ def _is_image(tensor: Tensor) -> bool:
     return first or last
 
 
-def _ns(facts: WorkFacts, found: _Copies, at_best: bool = False) -> F64:
+def _ns(facts: WorkFacts, found: _Copies) -> F64:
     """The bytes at what the link carries, or what these copies reach today where that is more; then a pass
     that makes floats of them."""
     events = facts.timeline.events
@@ -113,8 +111,6 @@ def _ns(facts: WorkFacts, found: _Copies, at_best: bool = False) -> F64:
     rate = np.maximum(today, link_rate(facts) or 0.0)
     narrow = moved / found.tensor.size
     copied = narrow / rate * NS_PER_S
-    if at_best:
-        return copied
     floor = np.maximum((moved + narrow) / (facts.ceilings.bandwidth or np.inf) * NS_PER_S, 1.0)
     made: F64 = curves().likely_ns("pointwise", floor)
     return copied + made
