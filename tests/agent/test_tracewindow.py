@@ -107,7 +107,7 @@ def test_kernels_are_counted_across_the_parts_of_a_file(tmp_path, monkeypatch, p
     monkeypatch.setattr(tracewindow, "PART_BYTES", part_bytes)
     file = tmp_path / "trace.json"
     file.write_bytes(b'[{"cat": "kernel"}, {"cat": "cpu_op"}, {"cat": "kernel"},{"cat": "kernel"}]')
-    assert tracewindow._count(file, tracewindow.KERNEL) == 3
+    assert tracewindow._count(file, tracewindow.KERNEL) == [3]
 
 
 @pytest.mark.parametrize("prepared_only", [False, True])

@@ -38,7 +38,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> list[Probe]:
     class Target:
         gpu, driver, version, device, torch = GPU, "580", "2.11", torch.device("cpu"), torch
 
-    def run(target: Any, plan: list[Probe], known: Probes | None, budget: float, progress: Any) -> Probes:
+    def run(target: Any, plan: list[Probe], known: Probes | None, *more: Any) -> Probes:
         fresh = [probe for probe in plan if known is None or probe.key not in known.ns]
         asked.extend(fresh)
         ns = {probe.key: 2.5e6 if probe.variant == "tf32" else 1e7 for probe in plan}

@@ -65,12 +65,12 @@ def one_thread_each(worker: int) -> None:
     They have read OMP_NUM_THREADS and the like when they were loaded: in a fork only a call changes them.
     """
     import ctypes
-    import re
     from pathlib import Path
 
     blas = [f"{own}openblas_set_num_threads{size}" for own in ("", "scipy_") for size in ("", "64_")]
     loaded = Path("/proc/self/maps").read_text() if Path("/proc/self/maps").exists() else ""
-    for path in set(re.findall(r"/\S*(?:blas|mkl_rt|omp)[^/\s]*\.so\S*", loaded)):
+    found = {line.split()[-1] for line in loaded.splitlines() if ".so" in line}
+    for path in (one for one in found if any(name in Path(one).name for name in ("blas", "mkl_rt", "omp"))):
         library = ctypes.CDLL(path)
         for name in (*blas, "MKL_Set_Num_Threads", "omp_set_num_threads"):
             if hasattr(library, name):

@@ -10,7 +10,7 @@ from findwall.facts.host_cores import workers_a_core
 from findwall.facts.memory_copies import downloaded, uploaded
 from findwall.facts.step_traits import graph_share
 from findwall.machine.hardware import vendor
-from findwall.model.catalogue import MATRIX_CLASSES
+from findwall.model.catalogue import MATRIX_CLASSES, UNNEEDED
 from findwall.model.machine import MATH_TYPES, Telemetry
 from findwall.model.measured_run import Rank, Run
 from findwall.step.links import TELLS_MEMORY
@@ -90,7 +90,7 @@ def _least(facts: Facts) -> float:
     if not best or not ceilings.spec_bandwidth or not ceilings.bandwidth:
         return 0.0
     stay = of_class(facts, *MATRIX_CLASSES) & ~facts.kernels.recompute[facts.atoms.index]
-    stay[facts.atoms.of("unfused-attention")] = False
+    stay[np.concatenate([facts.atoms.of("unfused-attention"), facts.atoms.of(UNNEEDED)])] = False
     atoms = np.flatnonzero(stay)
     index = facts.atoms.index[atoms]
     rates = np.array([ceilings.flops.get(name, 0.0) for name in MATH_TYPES] + [0.0])

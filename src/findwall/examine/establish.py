@@ -113,12 +113,11 @@ def _with_dataflow(facts: Facts) -> Facts:
 
 
 def _evaluation(facts: Facts, graph: Joined | None) -> tuple[Unneeded, ...]:
-    """Of every step, as far as nothing that is trained needs it."""
-    found = without_gradients(facts)
-    if found is None or not found.evaluates or (graph is not None and trains(facts, graph, found.atoms)):
+    """Of every step, where the graph shows that nothing which is trained needs it: a trace alone cannot."""
+    found = without_gradients(facts) if graph is not None else None
+    if graph is None or found is None or not found.evaluates or trains(facts, graph, found.atoms):
         return ()
-    place = called_from(facts, graph, found.atoms) if graph is not None else found.place.partition(" in ")[0]
-    return (Unneeded("evaluation", found.atoms, -1, 0, place),)
+    return (Unneeded("evaluation", found.atoms, -1, 0, called_from(facts, graph, found.atoms)),)
 
 
 def _at_their_word(kernels: KernelTable, rank: Rank, reading: StepReading) -> KernelTable:

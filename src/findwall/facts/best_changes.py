@@ -10,7 +10,7 @@ import numpy as np
 
 from findwall.facts.facts import Facts, of_class, rows_of
 from findwall.facts.op_shapes import under_convolution
-from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
+from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, UNNEEDED
 from findwall.model.causes import UNKNOWN
 from findwall.model.intervals import F64, I64
 from findwall.replay import taken_away
@@ -135,7 +135,8 @@ def free_launches(facts: WorkFacts, atoms: I64 | None = None) -> Change:
 
 def roofline_ns(facts: Facts) -> float | None:
     """The step with every kernel at its floor and a device that never waits; None: most is unmodelled."""
-    floor = facts.kernels.floor[facts.atoms.index]
+    floor = facts.kernels.floor[facts.atoms.index].copy()
+    floor[facts.atoms.of(UNNEEDED)] = 0.0
     known = ~np.isnan(floor) & (facts.kernels.duration[facts.atoms.index] > 0)
     if float(facts.own[known].sum()) < MAJORITY_SHARE * float(facts.own.sum()):
         return None

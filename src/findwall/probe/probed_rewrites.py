@@ -9,16 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from findwall.errors import InputError
 from findwall.facts.facts import Facts
-from findwall.machine.ceilings.clocks_used import Work
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.probes import CHEAPER, PLAIN, REWRITE, Draw, Drawn, Probe, Rewrite
+
+if TYPE_CHECKING:
+    from findwall.machine.ceilings.clocks_used import Work  # it loads much that reading a trace does not need
 
 Forms = Callable[[str], ModuleType]  # of a fix: the file that holds both forms
 DTYPES = {

@@ -22,9 +22,11 @@ from findwall.fixes import Facts, Fix, Outcome
 from findwall.fixes.less_work.removed_work import without_needless
 from findwall.model.catalogue import UNNEEDED
 
+SAID = "compute-once/found", "compute-once/none"
+
 
 def use(facts: Facts) -> Outcome:
-    return without_needless(facts, "compute-once", "always", "never-changes")
+    return without_needless(facts, "always", SAID, "never-changes")
 
 
 FIX = Fix((UNNEEDED,), "needs-review", use, removes=True)

@@ -23,9 +23,11 @@ from findwall.fixes import Facts, Fix, Outcome
 from findwall.fixes.less_work.removed_work import without_needless
 from findwall.model.catalogue import UNNEEDED
 
+SAID = "no-unread-results/found", "no-unread-results/none"
+
 
 def use(facts: Facts) -> Outcome:
-    return without_needless(facts, "no-unread-results", "unread", "read-in-no-step")
+    return without_needless(facts, "unread", SAID, "read-in-no-step")
 
 
 FIX = Fix((UNNEEDED,), "needs-review", use, removes=True)

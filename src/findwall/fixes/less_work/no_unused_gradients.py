@@ -22,9 +22,11 @@ from findwall.fixes import Facts, Fix, Outcome
 from findwall.fixes.less_work.removed_work import without_needless
 from findwall.model.catalogue import UNNEEDED
 
+SAID = "no-unused-gradients/found", "no-unused-gradients/none"
+
 
 def use(facts: Facts) -> Outcome:
-    return without_needless(facts, "no-unused-gradients", "gradients", "stepped-by-no-optimizer")
+    return without_needless(facts, "gradients", SAID, "stepped-by-no-optimizer")
 
 
 FIX = Fix((UNNEEDED,), "needs-review", use, removes=True)

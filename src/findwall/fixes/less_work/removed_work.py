@@ -20,11 +20,12 @@ def causes_of(facts: Facts, atoms: I64, among: tuple[str, ...]) -> tuple[str, ..
     return tuple(one for one in worth if one in among) or None
 
 
-def without_needless(facts: Facts, fix: str, kind: Needless, condition: str) -> Outcome:
-    """What a step does for nothing, of one kind, left out."""
+def without_needless(facts: Facts, kind: Needless, said: tuple[str, str], condition: str) -> Outcome:
+    """What a step does for nothing, of one kind, left out. `said`: the claim where there is some, and where
+    there is none."""
     found = next((one for one in facts.unneeded if one.kind == kind), None)
     if found is None:
-        return no_use(f"{fix}/none")
+        return no_use(said[1])
     place = found.place or line_of(facts, found.op) or ""
     figures = {
         "spent_ms": time_of(facts, found.atoms),
@@ -33,7 +34,7 @@ def without_needless(facts: Facts, fix: str, kind: Needless, condition: str) -> 
     }
     change = gone(facts, found.atoms)
     return Use(
-        Claim(f"{fix}/found", figures, places=lines(place)),
+        Claim(said[0], figures, places=lines(place)),
         change,
         likely=lambda made: change,
         uncurved=True,

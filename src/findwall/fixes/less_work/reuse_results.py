@@ -23,9 +23,11 @@ from findwall.fixes import Facts, Fix, Outcome
 from findwall.fixes.less_work.removed_work import without_needless
 from findwall.model.catalogue import UNNEEDED
 
+SAID = "reuse-results/found", "reuse-results/none"
+
 
 def use(facts: Facts) -> Outcome:
-    return without_needless(facts, "reuse-results", "twice", "")
+    return without_needless(facts, "twice", SAID, "")
 
 
 FIX = Fix((UNNEEDED,), "needs-review", use, removes=True)
