@@ -1,4 +1,4 @@
-"""The stage behind the trace: two whole iterations whose ops are seen with all their tensors.
+"""The stage behind the trace: a few whole iterations whose ops are seen with all their tensors.
 
 Who made what each op reads is known from them: what is computed and never used, twice, or alike in every
 step. torch's observer sees ops and tensors; what it cannot see is told to it, each tensor as a `detach`
@@ -18,6 +18,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from findwall.agent.engine import Engine
+from findwall.agent.step_ends.stepfinder import StepEnd
 from findwall.agent.tracing.graph_captures import CAPTURES
 from findwall.agent.tracing.line_marks import LineMarks
 from findwall.agent.tracing.observer import BY, OBSERVER
@@ -27,6 +28,8 @@ from findwall.model.dataflow import BORN, CUT, KEPT, LOOK, SAME, SEEN, STATE
 from findwall.model.measurement import OBSERVED_FILE, Observation
 
 ITERATIONS = 2  # the second shows what is alike in every step, and what of the first is used later
+# Where a step is what a model's call or a loop's turn ends, one step may take several: then twice as many.
+GUESSED = 4
 OLDEST_TORCH = (2, 5)  # before it the observer and the interpreter could wait for each other for ever
 # What the observer takes for an op, ns: 25 to 50 us were measured.
 OP_NS = 50_000
@@ -48,7 +51,7 @@ def barred(engine: Engine) -> str:
         return BESIDE
     if any(CAPTURES.replays):
         return "the step replays a CUDA graph, whose ops nobody sees"
-    expected = ITERATIONS * OP_NS * engine.window.ops / max(trace.steps, 1)
+    expected = _expected_ns(engine, ITERATIONS)
     if expected > HELD_UP_AT_MOST_NS:
         return f"it would hold the job up for about {expected / NS:.0f} s"
     if machine.inside_backward(torch):
@@ -56,8 +59,14 @@ def barred(engine: Engine) -> str:
     return ""
 
 
+def _expected_ns(engine: Engine, iterations: int) -> float:
+    """How long so many iterations would hold the job up."""
+    assert engine.window is not None
+    return iterations * OP_NS * engine.window.ops / max(engine.record.trace.steps, 1)
+
+
 class Observing:
-    """Two iterations under torch's observer of ops."""
+    """A few iterations under torch's observer of ops."""
 
     name = "observe"
 
@@ -68,6 +77,10 @@ class Observing:
         self._path: Path | None = None
         self._record = engine.record.observed = Observation(why_not=barred(engine))
         self._usual_ns = engine.usual_ns
+        self._wanted = ITERATIONS
+        guessed = engine.finder.source not in (StepEnd.EXPLICIT, StepEnd.OPTIMIZER)
+        if not self._record.why_not and guessed and _expected_ns(engine, GUESSED) <= HELD_UP_AT_MOST_NS:
+            self._wanted = GUESSED
         self._ours_ns = 0
         self._reads_count = True
         self._sums: list[tuple[Any, int]] = []  # tensors in the host's memory, and what they held
@@ -114,7 +127,7 @@ class Observing:
             self._guard(engine, lambda: self._advance(engine))
         if self._record.why_not and self._record.why_not != BESIDE:
             engine.note(f"nobody followed the step's tensors: {self._record.why_not}")
-        if self._record.why_not or self._ended >= ITERATIONS:
+        if self._record.why_not or self._ended >= self._wanted:
             self._then(engine)
 
     def _advance(self, engine: Engine) -> None:
@@ -123,10 +136,10 @@ class Observing:
             raise RuntimeError("the job started a process meanwhile")
         if machine.inside_backward(engine.torch):
             raise RuntimeError("steps end inside backward")
-        if perf_counter_ns() - self._began > 2 * HELD_UP_AT_MOST_NS + ITERATIONS * self._usual_ns:
+        if perf_counter_ns() - self._began > 2 * HELD_UP_AT_MOST_NS + self._wanted * self._usual_ns:
             raise RuntimeError("it held the job up for too long")
         with self._counted():
-            if self._ended < ITERATIONS:
+            if self._ended < self._wanted:
                 _tell(engine.torch, CUT, [])
                 return
             self._lines.end()
@@ -141,7 +154,7 @@ class Observing:
         self._path.chmod(0o600)
         self._record.file, self._record.ops = self._path.name, engine.window.ops if engine.window else 0
         seen = perf_counter_ns() - self._began
-        self._record.held_up_ns = max(int(seen - ITERATIONS * self._usual_ns), self._ours_ns)
+        self._record.held_up_ns = max(int(seen - self._wanted * self._usual_ns), self._ours_ns)
         engine.record.cost["observed_s"] = self._record.held_up_ns / NS
         engine.diary.held_up += self._record.held_up_ns
 

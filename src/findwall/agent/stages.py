@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from math import sqrt
 from statistics import mean, median, pstdev
 from time import perf_counter_ns
@@ -14,7 +15,7 @@ from findwall.agent.timing.warmup import WINDOW, WarmupTest
 from findwall.agent.trace_stages import after_timing, ended_first
 from findwall.apply.live_threads import with_threads
 from findwall.machine import torch_device as machine
-from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.measurement import StepColumns
 from findwall.model.measurement import Warmup as WarmupRecord
 
@@ -174,6 +175,9 @@ class Timing:
         if len(steps) == 0:
             return
         engine.usual_ns = median(steps.host_ns)
+        if not _in_pace(steps):
+            engine.usual_ns = mean(steps.times())
+            return
         apart = self.plain > MAJORITY_SHARE * len(steps)  # evaluations are told beside the steps
         engine.kinds = find_kinds(
             [
@@ -182,6 +186,19 @@ class Timing:
             ]
         )
         steps.kind = labels(engine.kinds, len(steps))
+
+
+def _in_pace(steps: StepColumns) -> bool:
+    """Whether the host ends steps as the device does. One that runs ahead, and waits at every n-th step that
+    it reads something from, ends them in bursts: kinds that its clock alone shows are none."""
+    device = off = 0
+    for told, group in groupby(zip(steps.device_ns, steps.host_ns, strict=True), key=lambda pair: pair[0]):
+        if told is None:
+            continue
+        ended = [ns for _, ns in group]
+        device += told * len(ended)
+        off += abs(told * len(ended) - sum(ended))
+    return device == 0 or off <= FAIR_PART * device
 
 
 def _mean_is_known(times: list[int]) -> bool:

@@ -139,11 +139,12 @@ def _named(facts: Facts, scenario: Scenario) -> str:
     at_roof = max(facts.spent(scenario)[roof] for roof in ROOFS)
     causes = tuple(facts.local(scenario).ranked())  # no roof is among them, nor the unknown
     # What gives back little beside the time at the roof is a remark on a job that stands there, not its wall.
-    if facts.saved(causes, scenario) < max(WORTH_IT * scenario.step, SMALL_PART * at_roof):
+    least = max(WORTH_IT * scenario.step, SMALL_PART * at_roof)
+    if facts.saved(causes, scenario) < least:
         return _roof(facts, scenario)
     best = _best(facts, scenario, gain)
-    # Nor is one of several that are each too small for a wall, where the step is mostly at the roof.
-    if gain[best] < WORTH_IT * scenario.step and at_roof > MAJORITY_SHARE * scenario.step:
+    # Nor is one of several that are each too little beside it, where the step is mostly at the roof.
+    if gain[best] < least and at_roof > MAJORITY_SHARE * scenario.step:
         return _roof(facts, scenario)
     return best if _hidden(facts, scenario, best) <= gain[best] else UNKNOWN
 

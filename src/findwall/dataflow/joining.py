@@ -12,7 +12,7 @@ from difflib import SequenceMatcher
 import msgspec
 import numpy as np
 
-from findwall.dataflow.linking import Flow, link_flow, of_ours, second_begins
+from findwall.dataflow.linking import Flow, iterations, judged, link_flow
 from findwall.model.catalogue import NEARLY_ALL
 from findwall.model.dataflow import LINE
 from findwall.model.events import Bool, Kind
@@ -35,20 +35,24 @@ def joined(facts: StepFacts) -> Joined | None:
         return None
     flow = link_flow(facts.rank.observed)
     observed = flow.observed
-    heads = flow.heads()
-    heads = heads[(heads < second_begins(observed)) & ~np.isin(heads, of_ours(observed))]
-    names = [observed.names[name] for name in observed.name[heads].tolist()]
+    number, heads = iterations(observed), judged(flow)
+    names = np.array(observed.names, object)[observed.name]
     outer = _outermost(facts, {name for at, name in enumerate(observed.names) if _is_op(flow, at)})
     own = np.flatnonzero(outer == np.arange(len(outer)))
     own = own[np.argsort(facts.timeline.events.start[own], kind="stable")]
     step = np.searchsorted(facts.steps.host, facts.timeline.events.start[own], side="right")
     of = np.full(len(outer), -1, np.int64)
-    for number in range(1, len(facts.steps.host)):
-        rows = own[step == number]
+    for traced in range(1, len(facts.steps.host)):
+        rows = own[step == traced]
         theirs = [facts.timeline.name_of(row) for row in rows.tolist()]
-        here, there = _matched(names, theirs)
-        of[rows[there]] = heads[here]
-        if len(here) < NEARLY_ALL * max(len(names), len(theirs)):
+        # Steps may take turns: two calls of a model, say, with something before the first.
+        for one in np.unique(number[heads]).tolist():
+            mine = heads[number[heads] == one]
+            here, there = _matched(names[mine].tolist(), theirs)
+            if len(here) >= NEARLY_ALL * max(len(mine), len(theirs)):
+                of[rows[there]] = mine[here]
+                break
+        else:
             return None
     known = outer >= 0
     found = np.full(len(outer), -1, np.int64)

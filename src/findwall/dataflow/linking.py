@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from findwall.model.dataflow import BORN, CHANGE, CUT, MAKE, OURS, READ, Observed, Region
+from findwall.model.dataflow import BORN, CUT, MAKE, OURS, OVERWRITE, READ, Observed, Region
 from findwall.model.events import Bool
 from findwall.model.intervals import I64
 
@@ -85,18 +85,26 @@ def of_ours(observed: Observed) -> I64:
     return np.array(sorted(found), np.int64)
 
 
-def second_begins(observed: Observed) -> int:
-    """The row at which the second iteration begins; past the last where only one was seen.
+def iterations(observed: Observed) -> I64:
+    """For each row the number of its iteration.
 
     Where findwall did not say so, each iteration ends with the same updates: after half of them.
     """
     wanted = [at for at, name in enumerate(observed.names) if name == CUT]
-    rows = np.flatnonzero(np.isin(observed.name, wanted))
-    if len(rows):
-        return int(rows[0])
-    updates = [at for at, name in enumerate(observed.names) if name.startswith(_UPDATE)]
-    rows = np.flatnonzero(np.isin(observed.name, updates))
-    return int(observed.last[rows[len(rows) // 2 - 1]]) + 1 if len(rows) > 1 else len(observed)
+    begins = np.flatnonzero(np.isin(observed.name, wanted))
+    if len(begins) == 0:
+        updates = [at for at, name in enumerate(observed.names) if name.startswith(_UPDATE)]
+        rows = np.flatnonzero(np.isin(observed.name, updates))
+        begins = observed.last[rows[len(rows) // 2 - 1 : len(rows) // 2]] + 1 if len(rows) > 1 else rows[:0]
+    return np.searchsorted(begins, np.arange(len(observed)), side="right")
+
+
+def judged(flow: Flow) -> I64:
+    """Rows of the job's outermost ops, the last iteration's left out: nobody sees what becomes of those."""
+    number = iterations(flow.observed)
+    heads = flow.heads()
+    last = max(int(number.max(initial=0)), 1)
+    return heads[(number[heads] < last) & ~np.isin(heads, of_ours(flow.observed))]
 
 
 def in_backward(observed: Observed) -> Bool:
@@ -221,12 +229,11 @@ class _Walk:
             return
         for use in range(self._first[row], self._first[row + 1]):
             way, place, region, dtype, device, tensor = self._uses[use]
-            if way in (READ, CHANGE):
-                storage = self._now.get((device, place))
-                shape = self._seen.regions[region]
-                if self._is_number(storage, shape, dtype, device, tensor):
-                    continue
-                storage = self._at(row, place, device)
+            shape = self._seen.regions[region]
+            if way == MAKE or self._is_number(self._now.get((device, place)), shape, dtype, device, tensor):
+                continue
+            storage = self._at(row, place, device)
+            if way != OVERWRITE:
                 for writer in storage.writers(shape):
                     self._links.append((writer, row, use, storage.number))
 

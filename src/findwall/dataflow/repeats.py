@@ -13,7 +13,16 @@ from collections.abc import Hashable
 import msgspec
 import numpy as np
 
-from findwall.dataflow.linking import BEFORE, Flow, in_backward, of_ours, opaque, rows_under, second_begins
+from findwall.dataflow.linking import (
+    BEFORE,
+    Flow,
+    in_backward,
+    iterations,
+    judged,
+    of_ours,
+    opaque,
+    rows_under,
+)
 from findwall.model.dataflow import CHANGE, READ, SAME, STATE
 from findwall.model.events import Bool
 from findwall.model.intervals import I64
@@ -27,10 +36,10 @@ _DROPS = {"aten::scaled_dot_product_attention": 4}  # which argument is the shar
 
 
 class Repeats(msgspec.Struct, frozen=True):
-    """Rows of outermost ops of the first iteration."""
+    """Rows of outermost ops, the last iteration's left out."""
 
-    twice: I64  # the later ones of several that compute the same
-    always: I64  # what the second iteration computes alike, from what stays as it is
+    twice: I64  # the later ones of several in an iteration that compute the same
+    always: I64  # what a later iteration computes alike, from what stays as it is
 
 
 def repeats(flow: Flow) -> Repeats:
@@ -39,17 +48,18 @@ def repeats(flow: Flow) -> Repeats:
     heads = heads[~np.isin(heads, of_ours(observed))]
     values = _Values(flow, heads.tolist())
     sharable = _makes_what_stays(flow) & ~in_backward(observed)
-    begins = second_begins(observed)
-    first = heads[(heads < begins) & sharable[heads]].tolist()
-    second = {values.of[head] for head in heads[heads >= begins].tolist()}
-    seen: set[Hashable] = set()
+    number = iterations(observed)
+    last: dict[int, int] = {}  # the last iteration in which each value is computed
+    for head in heads.tolist():
+        last[values.of[head]] = int(number[head])
+    seen: set[tuple[int, int]] = set()
     twice, always = [], []
-    for head in first:
+    for head in judged(flow)[sharable[judged(flow)]].tolist():
         value = values.of[head]
-        if value in seen:
+        if (int(number[head]), value) in seen:
             twice.append(head)
-        seen.add(value)
-        if head in values.fixed and value in second:
+        seen.add((int(number[head]), value))
+        if head in values.fixed and last[value] > number[head]:
             always.append(head)
     return Repeats(np.array(twice, np.int64), np.array(always, np.int64))
 

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from findwall.dataflow.linking import BEFORE, Flow, in_backward, of_ours, owners, rows_under, second_begins
+from findwall.dataflow.linking import BEFORE, Flow, in_backward, judged, owners, rows_under
 from findwall.dataflow.usefulness import changes, reached_from, reaching
 from findwall.model.dataflow import STATE
 from findwall.model.events import Bool
@@ -29,10 +29,9 @@ _UPDATES = ("Optimizer.step#", "Optimizer.zero_grad#")
 
 def roles(flow: Flow) -> I64:
     """For each row of what was observed the role of its outermost op, into ROLES; -1: it is none of the job's
-    ops of the first iteration."""
+    ops, or of the last iteration."""
     observed = flow.observed
-    heads = flow.heads()
-    heads = heads[(heads < second_begins(observed)) & ~np.isin(heads, of_ours(observed))]
+    heads = judged(flow)
     said = _in_training(flow, heads) if in_backward(observed)[heads].any() else _in_inference(flow, heads)
     found = np.full(len(observed), -1, np.int64)
     found[heads] = [ROLES.index(one) for one in said]

@@ -11,7 +11,7 @@ import numpy as np
 
 from findwall.dataflow.added_gradients import unused_gradients
 from findwall.dataflow.joining import Joined
-from findwall.dataflow.linking import Flow, in_backward, owners, rows_under
+from findwall.dataflow.linking import Flow, in_backward, judged, owners, rows_under
 from findwall.dataflow.repeats import repeats
 from findwall.dataflow.usefulness import ACCUMULATES, training_heads, used_heads, written_unseen
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, NEARLY_ALL
@@ -73,12 +73,14 @@ def _host_row(facts: WorkFacts) -> I64:
 def _heads(flow: Flow) -> dict[Needless, I64]:
     """Rows of the graph, by what they are needless for."""
     observed = flow.observed
-    heads = flow.heads()
+    heads = judged(flow)
     unused = heads[~used_heads(flow)[heads]]
     backward = in_backward(observed)
     again = repeats(flow)
-    # Without findwall in the job nobody knows what Python keeps.
-    unread = unused[~backward[unused]] if KEPT in observed.names else unused[:0]
+    # Without findwall in the job nobody knows what Python keeps. And a job that does not train is there for
+    # what it gives, whether it looks at that or not.
+    told = KEPT in observed.names and backward.any()
+    unread = unused[~backward[unused]] if told else unused[:0]
     return {
         "gradients": unused[backward[unused]],
         "unread": unread,

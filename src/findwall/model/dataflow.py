@@ -42,10 +42,12 @@ class Region(msgspec.Struct, frozen=True):
     @property
     def is_whole(self) -> bool:
         """Whether it has every byte between its first and its last."""
-        elements = 1
-        for _, length in self.dims:
-            elements *= length
-        return elements * self.width == self.end - self.first
+        reached = self.width
+        for stride, length in reversed(self.dims):
+            if stride != reached:
+                return False
+            reached *= length
+        return True
 
 
 class Observed(msgspec.Struct, frozen=True):

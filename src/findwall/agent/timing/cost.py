@@ -79,7 +79,7 @@ def sentence(cost: dict[str, Any]) -> str:
                 "the process"
             )
     if (held_up := cost.get("observed_s")) is not None:
-        parts.append(f"two steps whose tensors were followed took {held_up:.1f} s longer")
+        parts.append(f"steps whose tensors were followed took {held_up:.1f} s longer")
     return f"What findwall cost: {'; '.join(parts)}." if parts else ""
 
 

@@ -48,8 +48,11 @@ from findwall.fixes import (
 )
 from findwall.fixes.refusals import REPLAYED
 from findwall.model.catalogue import FEWEST_REPEATS, MENTION_SHARE, WORTH_IT
+from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Ready
+from findwall.step.call_names import OPTIMIZER_STEP, in_window
+from findwall.step.step_facts import StepFacts, rows_matching
 from findwall.work.work_facts import WorkFacts
 
 
@@ -59,6 +62,14 @@ def use(facts: Facts) -> Outcome:
     atoms = np.concatenate([one.atoms for one in products]) if products else np.zeros(0, np.int64)
     if len(atoms) > WORTH_IT * launches:
         return Use(_one_call(facts, products), _best(facts, atoms))
+    updates = _updates(facts)
+    if updates >= FEWEST_REPEATS:
+        issued: Figures = {"updates": updates, "issued": small_kernels(facts), "pieces": pieces(facts)}
+        return Use(
+            Claim("batch-small-ops/one-model", {**issued, "waits_ms": launch_idle(facts)}),
+            _all_at_once(facts),
+            condition="calls-independent",
+        )
     calls = calls_a_step(facts)
     if calls >= FEWEST_REPEATS and not is_compiled(facts):
         issues: Figures = {
@@ -73,6 +84,12 @@ def use(facts: Facts) -> Outcome:
             condition="calls-independent",
         )
     return no_use("batch-small-ops/none-again")
+
+
+def _updates(facts: StepFacts) -> float:
+    """How often an optimizer is called in a step: as many models, each trained by itself."""
+    rows = rows_matching(facts.timeline, facts.timeline.rows(Kind.ANNOTATION, Kind.OP), OPTIMIZER_STEP)
+    return len(in_window(facts, rows)) / facts.steps.count
 
 
 def _one_call(facts: WorkFacts, products: list[Loop]) -> Claim:

@@ -116,6 +116,11 @@ WORDS: dict[str, Words] = {
         "one before: the host issues about {issued:,.0f} {pieces} per step, and the device waits "
         "{waits_ms:per_step} for them."
     ),
+    "batch-small-ops/one-model": (
+        "Train the models of a step as one: stack their parameters (`torch.func.stack_module_state`), call "
+        "them with `torch.vmap` or `bmm`, and give all to one optimizer. One steps {updates:,.0f} times per "
+        "step, and the host issues {issued:,.0f} {pieces}, for which the device waits {waits_ms:ms}."
+    ),
     "batch-small-ops/none-again": "no small op is called again and again on the same shapes",
     "better-hardware/more": _more_hardware,
     "smaller-model/less-work": (
