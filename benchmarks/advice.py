@@ -1,9 +1,9 @@
 """Is the fix that its author would make the first one named?
 
     findwall run --stop --json DOCUMENTS/JOB.json ../shared/jobs/JOB.py --steps 400   on a GPU, for every job
-    python benchmarks/advice.py DOCUMENTS [--out FILE]                               what the judge says
+    python benchmarks/advice.py DOCUMENTS [--jobs FOLDER] [--out FILE]               what the judge says
 
-`../shared/tools/judge.py advice` holds the documents against `../shared/jobs/truth.json`. What is kept: the
+`../shared/tools/judge.py advice` holds the documents against `truth.json` of the jobs. What is kept: the
 judge's line of each job and its count, and of each document its verdict and first fixes with their figures.
 """
 
@@ -32,9 +32,10 @@ def kept(document: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("documents", type=Path)
+    parser.add_argument("--jobs", type=Path, default=SHARED / "jobs")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    judge = [str(SHARED / "tools" / "judge.py"), "advice", str(SHARED / "jobs"), str(asked.documents)]
+    judge = [str(SHARED / "tools" / "judge.py"), "advice", str(asked.jobs), str(asked.documents)]
     done = subprocess.run([sys.executable, *judge], capture_output=True, text=True, check=False)
     print(done.stdout.strip())
     if asked.out is not None:

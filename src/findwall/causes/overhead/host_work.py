@@ -15,11 +15,11 @@ A trace without Python stacks cannot name the line; a sampler's lines do (`findw
 
 What helps:
 move-io-off-step: do it less often, in another thread or process, or after the next step has been queued
-(torch.save of a copy on the CPU in a thread, asynchronous checkpoints, log every n steps). vectorise-loop
-where it is a loop, device-side-preprocessing where it makes the next batch, omp-threads where it waits for a
-core, scan-loop where each round needs the one before, make-on-device where it draws numbers to copy them,
-loop-on-device where the loop asks the device for sizes. freeze-gc where the silence is the garbage
-collector's.
+(torch.save of a copy on the CPU in a thread, asynchronous checkpoints, log every n steps). batch-small-ops
+where it trains many models one by one, vectorise-loop where it is a loop, device-side-preprocessing where it
+makes the next batch, omp-threads where it waits for a core, scan-loop where each round needs the one before,
+make-on-device where it draws numbers to copy them, loop-on-device where the loop asks the device for sizes.
+freeze-gc where the silence is the garbage collector's.
 """
 
 from __future__ import annotations

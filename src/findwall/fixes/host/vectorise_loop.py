@@ -70,8 +70,10 @@ def _on_the_device(facts: Facts) -> Outcome | None:
     # Where most of the step is such a loop, so is most of the Python between its ops.
     mostly = len(atoms) > MAJORITY_SHARE * launches
     moves = ("launch-bound", "host-work") if mostly else ("launch-bound",)
-    # What rounds wait for in between goes with them.
-    waits = ("host-sync",) if facts.spent_ms("host-sync") > MENTION_SHARE * step_ms(facts) else ()
+    # What rounds wait for in between goes with them, and what is launched for it: such rounds are of several
+    # lengths, so that not all of them are seen as rounds.
+    waits = facts.spent_ms("host-sync") > MENTION_SHARE * step_ms(facts)
+    host = ("launch-bound", "host-work", "host-sync") if waits else moves[1:]
     longest = max(own, key=lambda one: len(one.all_atoms))
     issued: Figures = {"issued": len(atoms) / facts.steps.count, "pieces": pieces(facts)}
     figures = {"rounds": longest.rounds, "body": longest.body, **issued}
@@ -79,7 +81,7 @@ def _on_the_device(facts: Facts) -> Outcome | None:
     return Use(
         Claim("vectorise-loop/one-call", figures, names, places),
         # A scan does in a few kernels what rounds that need each other do one by one, and no Python between.
-        gone(facts, atoms) + Change((NoHostWork(rows_of(facts, atoms)),)) + ideal(facts, *moves[1:], *waits),
+        gone(facts, atoms) + Change((NoHostWork(rows_of(facts, atoms)),)) + ideal(facts, *host),
         moves,
         condition="rounds-independent",
     )

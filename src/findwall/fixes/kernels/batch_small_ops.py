@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.facts.best_changes import passes_ns
 from findwall.facts.gains import launch_idle
 from findwall.facts.host_loops import Loop, loop_line, loops, multiplies
 from findwall.facts.likely_times import calls_a_step
@@ -36,6 +37,7 @@ from findwall.fixes import (
     Use,
     free_launches,
     gain_ms,
+    ideal,
     is_compiled,
     lines,
     no_use,
@@ -67,8 +69,8 @@ def use(facts: Facts) -> Outcome:
         issued: Figures = {"updates": updates, "issued": small_kernels(facts), "pieces": pieces(facts)}
         return Use(
             Claim("batch-small-ops/one-model", {**issued, "waits_ms": launch_idle(facts)}),
-            _all_at_once(facts),
-            condition="calls-independent",
+            _as_one(facts, updates),
+            ("launch-bound", "host-work"),
         )
     calls = calls_a_step(facts)
     if calls >= FEWEST_REPEATS and not is_compiled(facts):
@@ -118,8 +120,18 @@ def _all_at_once(facts: WorkFacts) -> Change:
     return to_floor(facts, atoms) + free_launches(facts) + at_once
 
 
+def _as_one(facts: Facts, models: float) -> Change:
+    """Of so many kernels one that takes as long, unless they fill the device; and the Python around one model
+    alone, which is nothing beside that around all."""
+    atoms = np.arange(len(facts.atoms.index))
+    least = np.fmax(passes_ns(facts, atoms), facts.atoms.own / models)
+    rows = np.unique(rows_of(facts, atoms))
+    at_once = Change((Ready(rows, turn=0.0),)) + free_launches(facts)
+    return to_floor(facts, atoms, least) + at_once + ideal(facts, "host-work")
+
+
 FIX = Fix(
-    ("launch-bound",),
+    ("launch-bound", "host-work"),
     "needs-review",
     use,
     (
