@@ -55,6 +55,7 @@ def _in_training(flow: Flow, heads: I64) -> list[Role]:
     feeds_parameters = reaching(flow, _writers_of(flow, trained))
     feeds_what_lasts = reaching(flow, changes(flow))
     behind = reached_from(flow, np.flatnonzero(reads))
+    behind_forward = reached_from(flow, np.flatnonzero(recorded))
     behind_backward = reached_from(flow, np.flatnonzero(backward & (flow.head >= 0)))
     in_update = np.zeros(len(observed), bool)
     for name in observed.names:
@@ -71,6 +72,8 @@ def _in_training(flow: Flow, heads: I64) -> list[Role]:
             return "loss" if head > last_layer[head] else "forward"
         if behind_backward[head] and feeds_parameters[head]:
             return "update"
+        if feeds_parameters[head] and behind_forward[head]:
+            return "loss"  # weights of it, say
         if feeds_parameters[head]:
             return "teacher" if reads[head] or behind[head] else "data"
         if feeds_what_lasts[head]:

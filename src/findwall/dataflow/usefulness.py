@@ -28,12 +28,6 @@ def used_heads(flow: Flow) -> Bool:
     return reaching(flow, np.union1d(_read(flow), changes(flow)))
 
 
-def training_heads(flow: Flow) -> Bool:
-    """Which of them change what was there before, parameters most of all, or are read for that: what only the
-    host reads is not among them."""
-    return reaching(flow, changes(flow))
-
-
 def reaching(flow: Flow, roots: I64) -> Bool:
     """Rows from which something flows into one of these, themselves too."""
     return _walk(flow, roots, flow.reader, flow.writer)

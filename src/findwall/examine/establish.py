@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from findwall.causes.budget import claim_throttled, claim_whole, device_atoms
 from findwall.dataflow.joining import Joined, called, joined
-from findwall.dataflow.unneeded import called_from, trains, unneeded
+from findwall.dataflow.unneeded import called_from, share_of, unneeded
 from findwall.facts.facts import Facts
 from findwall.facts.gradient_free_work import without_gradients
-from findwall.model.catalogue import UNNEEDED
+from findwall.model.catalogue import MAJORITY_SHARE, UNNEEDED
 from findwall.model.dataflow import Unneeded
 from findwall.model.events import DEVICE_KINDS, Timeline
 from findwall.model.machine import Ceilings
@@ -104,7 +104,8 @@ def _with_dataflow(facts: Facts) -> Facts:
     graph = joined(facts)
     if graph is not None:
         facts = replace(facts, called=called(graph))
-    found = (*unneeded(facts, graph), *_evaluation(facts, graph))
+    found = unneeded(facts, graph)
+    found += _evaluation(facts, graph, found)
     if not found:
         return facts
     mine = np.zeros(len(facts.atoms.index), bool)
@@ -112,12 +113,16 @@ def _with_dataflow(facts: Facts) -> Facts:
     return replace(facts, unneeded=found, atoms=claim_whole(facts.atoms, mine, UNNEEDED))
 
 
-def _evaluation(facts: Facts, graph: Joined | None) -> tuple[Unneeded, ...]:
+def _evaluation(facts: Facts, graph: Joined | None, others: tuple[Unneeded, ...]) -> tuple[Unneeded, ...]:
     """Of every step, where the graph shows that nothing which is trained needs it: a trace alone cannot."""
     found = without_gradients(facts) if graph is not None else None
-    if graph is None or found is None or not found.evaluates or trains(facts, graph, found.atoms):
+    if graph is None or found is None:
         return ()
-    return (Unneeded("evaluation", found.atoms, -1, 0, called_from(facts, graph, found.atoms)),)
+    atoms = np.setdiff1d(found.atoms, np.concatenate([found.atoms[:0], *(one.atoms for one in others)]))
+    whole = float(facts.own[atoms].sum()) > MAJORITY_SHARE * float(facts.own[found.atoms].sum())
+    if not whole or share_of(facts, graph, atoms, "evaluation") <= MAJORITY_SHARE:
+        return ()
+    return (Unneeded("evaluation", atoms, -1, 0, called_from(facts, graph, atoms)),)
 
 
 def _at_their_word(kernels: KernelTable, rank: Rank, reading: StepReading) -> KernelTable:
