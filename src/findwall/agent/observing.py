@@ -49,7 +49,7 @@ def barred(engine: Engine) -> str:
         return f"torch {torch.__version__} may hang while its ops are observed"
     if trace is None or trace.file is None or not engine.rank.speaks or engine.window is None:
         return BESIDE
-    if any(CAPTURES.replays):
+    if CAPTURES.replays:
         return "the step replays a CUDA graph, whose ops nobody sees"
     expected = _expected_ns(engine, ITERATIONS)
     if expected > HELD_UP_AT_MOST_NS:
@@ -242,17 +242,22 @@ def _kept(torch: Any) -> list[Any]:
 def _tensors_in(torch: Any, batch: Any) -> list[Any]:
     """Of a batch, however it is packed."""
     found: list[Any] = []
-    left = [batch]
-    while left and len(found) < MOST_TENSORS:
+    left, seen = [batch], {id(batch)}  # parts may know the whole they are of
+    while left and len(seen) < MOST_TENSORS:
         one = left.pop()
+        inside: Iterable[Any] = ()
         if _plain(torch, one):
             found.append(one)
         elif isinstance(one, dict):
-            left += one.values()
+            inside = one.values()
         elif isinstance(one, (list, tuple)):
-            left += one
+            inside = one
         elif hasattr(one, "__dict__"):
-            left += vars(one).values()
+            inside = vars(one).values()
+        for part in inside:
+            if id(part) not in seen:
+                seen.add(id(part))
+                left.append(part)
     return found
 
 
