@@ -49,19 +49,12 @@ class Flow(msgspec.Struct, frozen=True):
     def heads(self) -> I64:
         return np.flatnonzero(self.head == np.arange(len(self.head)))
 
-    def between_heads(self) -> tuple[I64, I64]:
-        """Writer and reader of all links between two outermost ops, each once."""
-        seen = self.writer >= 0
-        pairs = np.stack([self.head[self.writer[seen]], self.head[self.reader[seen]]])
-        pairs = np.unique(pairs[:, (pairs[0] != pairs[1]) & (pairs >= 0).all(axis=0)], axis=1)
-        return pairs[0], pairs[1]
-
 
 def link_flow(observed: Observed) -> Flow:
     return _Walk(observed).walked()
 
 
-def heads_of(parent: I64, is_op: Bool) -> I64:
+def _outermost(parent: I64, is_op: Bool) -> I64:
     """The outermost op around each row; -1 where there is none."""
     head = np.full(len(parent), -1, np.int64)
     for row, (above, op) in enumerate(zip(parent.tolist(), is_op.tolist(), strict=True)):
@@ -219,7 +212,7 @@ class _Walk:
             wrote=writes[0],
             written=writes[1],
             place=writes[2],
-            head=heads_of(self._seen.parent, self._seen.is_op),
+            head=_outermost(self._seen.parent, self._seen.is_op),
         )
 
     def _begin(self, row: int) -> None:

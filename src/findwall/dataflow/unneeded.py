@@ -36,7 +36,7 @@ def unneeded(facts: WorkFacts, graph: Joined | None) -> tuple[Unneeded, ...]:
 
 def share_of(facts: WorkFacts, graph: Joined, atoms: I64, role: Role) -> float:
     """Of the time of some atoms, that of ops which are for this."""
-    op = graph.op[_host_row(facts)[atoms]]
+    op = _ops(facts, graph)[atoms]
     mine = (op >= 0) & (roles(graph.flow)[np.maximum(op, 0)] == ROLES.index(role))
     own = facts.atoms.own[atoms]
     return float(own[mine].sum() / max(float(own.sum()), NOT_ZERO_NS))
@@ -44,13 +44,13 @@ def share_of(facts: WorkFacts, graph: Joined, atoms: I64, role: Role) -> float:
 
 def called_from(facts: WorkFacts, graph: Joined, atoms: I64) -> str:
     """The job's own line that most of some atoms come from; empty where nobody knows it."""
-    op = graph.op[_host_row(facts)[atoms]]
+    op = _ops(facts, graph)[atoms]
     spent = np.bincount(op[op >= 0], facts.atoms.own[atoms][op >= 0], minlength=len(graph.flow.observed))
     return _caller(graph.flow, spent)
 
 
 def _by_graph(facts: WorkFacts, graph: Joined) -> tuple[Unneeded, ...]:
-    op = graph.op[_host_row(facts)]
+    op = _ops(facts, graph)
     own = facts.atoms.own
     found = []
     free = op >= 0
@@ -66,25 +66,27 @@ def _by_graph(facts: WorkFacts, graph: Joined) -> tuple[Unneeded, ...]:
     return tuple(sorted(found, key=lambda one: -own[one.atoms].sum()))
 
 
-def _host_row(facts: WorkFacts) -> I64:
-    """The host row that issued each atom, as far as one did."""
+def _ops(facts: WorkFacts, graph: Joined) -> I64:
+    """The observed op that issued each atom; -1 where nobody knows it."""
     launch = facts.links.launch[facts.kernels.row[facts.atoms.index]]
-    return np.maximum(launch, 0)
+    return np.where(launch >= 0, graph.op[np.maximum(launch, 0)], -1)
 
 
 def _heads(flow: Flow) -> dict[Needless, I64]:
     """Rows of the graph, by what they are needless for."""
     observed = flow.observed
-    heads = judged(flow)
-    unused = heads[~used_heads(flow)[heads]]
+    heads, used = judged(flow), used_heads(flow)
+    unused = heads[~used[heads]]
     backward = in_backward(observed)
+    # Where no gradient at all is used, the update lies outside of what was seen.
+    idle = unused[backward[unused]] if used[heads[backward[heads]]].any() else unused[:0]
     again = repeats(flow)
     # Without findwall in the job nobody knows what Python keeps. And a job that does not train is there for
     # what it gives, whether it looks at that or not.
     told = KEPT in observed.names and backward.any()
     unread = unused[~backward[unused]] if told else unused[:0]
     return {
-        "gradients": unused[backward[unused]],
+        "gradients": idle,
         "unread": unread,
         "always": again.always,
         "twice": np.union1d(again.twice, _gradients_of(flow, again.twice)),

@@ -67,38 +67,19 @@ class _Columns:
         self._regions: dict[Region, int] = {}
         self._types: dict[str, int] = {}
         self._devices: dict[str, int] = {}
+        self._threads: dict[Any, int] = {}
+        self._line: dict[int, int] = {}  # that each thread has come to
         self._ops: list[tuple[int, ...]] = []
         self._uses: list[tuple[int, ...]] = []
 
     def filled(self) -> Observed:
         row_of = {node.id: row for row, node in enumerate(self._nodes)}
         last = last_inside(self._nodes)
-        threads: dict[int, int] = {}
-        at_line: dict[int, int] = {}  # by thread
         for row, node in enumerate(self._nodes):
-            known = {one.name: one.value for one in node.attrs}
-            schema = known.get("op_schema") or ""
-            name = self._names.setdefault(node.name, len(self._names))
-            thread = threads.setdefault(known.get("tid", 0), len(threads))
-            if node.name.startswith(LINE):
-                at_line[thread] = name
-            self._ops.append(
-                (
-                    name,
-                    row_of.get(node.ctrl_deps, -1),
-                    row_of[last[node.id]],
-                    thread,
-                    known.get("seq_id", -1),
-                    int(bool(schema)),
-                    int(known.get("scope") == _BACKWARD_SCOPE or node.name.startswith(_ENGINE)),
-                    self._given.setdefault(_besides_tensors(node.inputs), len(self._given)),
-                    at_line.get(thread, -1),
-                )
-            )
+            schema = self._op(node, row_of.get(node.ctrl_deps, -1), row_of[last[node.id]])
             ways = _ways(node.name, schema)
             for at, tensors in _tensors(node.inputs):
-                way = ways.get(at, READ)
-                self._use(row, way, tensors)
+                self._use(row, ways.get(at, READ), tensors)
             for _, tensors in _tensors(node.outputs):
                 self._use(row, MAKE, tensors)
         ops = np.array(self._ops, np.int64).reshape(-1, 9).T
@@ -126,6 +107,29 @@ class _Columns:
             type=uses[5],
             device=uses[6],
         )
+
+    def _op(self, node: Node, parent: int, last: int) -> str:
+        """A row; its schema, which says what it does with what it is given."""
+        known = {one.name: one.value for one in node.attrs}
+        schema = str(known.get("op_schema") or "")
+        name = self._names.setdefault(node.name, len(self._names))
+        thread = self._threads.setdefault(known.get("tid", 0), len(self._threads))
+        if node.name.startswith(LINE):
+            self._line[thread] = name
+        self._ops.append(
+            (
+                name,
+                parent,
+                last,
+                thread,
+                known.get("seq_id", -1),
+                int(bool(schema)),
+                int(known.get("scope") == _BACKWARD_SCOPE or node.name.startswith(_ENGINE)),
+                self._given.setdefault(_besides_tensors(node.inputs), len(self._given)),
+                self._line.get(thread, -1),
+            )
+        )
+        return schema
 
     def _use(self, row: int, way: int, tensors: list[tuple[list[Any], list[Any], list[Any], str]]) -> None:
         for value, shape, strides, dtype in tensors:
