@@ -32,6 +32,8 @@ FIXES = {
     "adjacency_in_every_step": "compute-once",
     "weights_cast_in_every_step": "compute-once",
     "evaluation_in_every_step": "evaluate-less-often",
+    "scores_of_all_tokens": "fewer-rows",
+    "layer_for_each_edge": "fewer-rows",
     "plain_training": "",
     "plain_distillation": "",
 }

@@ -229,6 +229,33 @@ def evaluation_in_every_step(s: Setting) -> Step:
     return trained(model.parameters(), loss)
 
 
+def scores_of_all_tokens(s: Setting) -> Step:
+    trunk, head = s.net(1), s.net(0, 4 * s.size)
+
+    def loss() -> torch.Tensor:
+        hidden = trunk(s.batch()).view(16, 16, -1).cumsum(1)
+        if s.edited:
+            return head(hidden[:, -1]).square().mean()
+        scores = head(hidden)  # needless
+        return scores[:, -1].square().mean()
+
+    return trained([*trunk.parameters(), *head.parameters()], loss)
+
+
+def layer_for_each_edge(s: Setting) -> Step:
+    layer, out = s.net(1), s.net(0, 8)
+    ends = torch.randint(0, 256, (4096,), generator=torch.Generator().manual_seed(2)).to(s.device)
+
+    def loss() -> torch.Tensor:
+        nodes = s.batch()
+        fetched = nodes if s.edited else nodes.index_select(0, ends)
+        told = layer(fetched)  # needless
+        told = told.index_select(0, ends) if s.edited else told
+        return out(torch.zeros_like(nodes).index_add(0, ends, told)).square().mean()
+
+    return trained([*layer.parameters(), *out.parameters()], loss)
+
+
 def plain_training(s: Setting) -> Step:
     """Nothing to leave out: running statistics, an average of the weights, losses that are kept."""
     layers = nn.Linear(s.size, s.size), nn.BatchNorm1d(s.size), nn.ReLU(), s.net(1, 8)
@@ -288,6 +315,8 @@ JOBS = {
         adjacency_in_every_step,
         weights_cast_in_every_step,
         evaluation_in_every_step,
+        scores_of_all_tokens,
+        layer_for_each_edge,
         plain_training,
         plain_distillation,
     )

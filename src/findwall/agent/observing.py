@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import inspect
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ from findwall.agent.tracing.line_marks import LineMarks
 from findwall.agent.tracing.observer import BY, OBSERVER
 from findwall.apply.registry import REGISTRY, Call, Put, undo_all
 from findwall.machine import torch_device as machine
-from findwall.model.dataflow import BORN, CUT, KEPT, LOOK, SAME, SEEN, STATE
+from findwall.model.dataflow import BORN, CUT, KEPT, LOOK, SAME, SEEN, STATE, TARGETS
 from findwall.model.measurement import OBSERVED_FILE, Observation
 
 ITERATIONS = 2  # the second shows what is alike in every step, and what of the first is used later
@@ -38,6 +39,8 @@ HELD_UP_AT_MOST_NS = 2 * NS
 BESIDE = "it is done beside a trace, on the first rank"
 MOST_TENSORS = 20_000  # that are told to it; chosen by hand
 SUMMED_BYTES = 256 << 20  # of the host's memory that is looked at twice: a quarter of a second
+LOSSES = ("cross_entropy", "nll_loss")
+IGNORED = -100  # by these, unless they are told another
 READS = ("numpy", "tolist", "data_ptr", "__dlpack__")  # with which the host gets at a tensor's memory
 
 
@@ -97,6 +100,8 @@ class Observing:
             OBSERVER.begin(engine.torch, self._path)
             self._puts.append(REGISTRY.hold(BY, "torch's observer of ops", OBSERVER.end))
             self._watch_reads(engine.torch)
+            if not machine.compiled_graphs():  # else the compiler would see another function, and begin anew
+                self._watch_losses(engine.torch)
             _tell(engine.torch, STATE, state)
             self._lines = LineMarks(engine.torch)
             self._puts.append(REGISTRY.hold(BY, "sys.settrace", self._lines.end))
@@ -116,6 +121,23 @@ class Observing:
         for name in READS:
             if hasattr(torch.Tensor, name):
                 self._puts.append(REGISTRY.wrap(BY, torch.Tensor, name, make))
+
+    def _watch_losses(self, torch: Any) -> None:
+        """Targets that a loss passes over: how many there are no op says."""
+
+        def make(original: Call) -> Call:
+            @functools.wraps(original)
+            def loss(*args: Any, **kwargs: Any) -> Any:
+                if OBSERVER.is_busy:
+                    with contextlib.suppress(Exception):  # inside the job's own call: they are not told, then
+                        named = inspect.signature(original).bind(*args, **kwargs).arguments
+                        _count_targets(torch, named["target"], named.get("ignore_index", IGNORED))
+                return original(*args, **kwargs)
+
+            return loss
+
+        for name in LOSSES:
+            self._puts.append(REGISTRY.wrap(BY, torch.nn.functional, name, make))
 
     def batch_taken(self, engine: Engine, batch: Any) -> None:
         """A loader gave this: its tensors are new, whatever lay at their places before."""
@@ -194,6 +216,14 @@ def _tell(torch: Any, name: str, tensors: Iterable[Any]) -> None:
     with torch.autograd.profiler.record_function(name):
         for tensor in tensors:
             tensor.detach()
+
+
+def _count_targets(torch: Any, target: Any, ignored: int) -> None:
+    if target.is_floating_point() or not target.numel():
+        return
+    with torch.autograd.profiler.record_function(LOOK):
+        kept = int((target.detach() != ignored).sum())
+    _tell(torch, f"{TARGETS}{kept}/{target.numel()}", [])
 
 
 def _plain(torch: Any, tensor: Any) -> bool:

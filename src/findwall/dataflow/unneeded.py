@@ -1,5 +1,5 @@
 """What a step does for nothing: gradients that nobody uses, results that nobody reads, what was computed
-before in the same step, and what every step computes alike.
+before in the same step, what every step computes alike, and rows that need no work.
 
 Told by the graph of the step where there is one. Without one, only gradients are known that are added up and
 never taken away (`added_gradients.py`).
@@ -8,16 +8,18 @@ never taken away (`added_gradients.py`).
 from __future__ import annotations
 
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.dataflow.added_gradients import unused_gradients
 from findwall.dataflow.joining import Joined
 from findwall.dataflow.linking import Flow, in_backward, judged, owners, rows_under
 from findwall.dataflow.repeats import repeats
 from findwall.dataflow.roles import ROLES, Role, roles
+from findwall.dataflow.row_work import RowWork, row_work
 from findwall.dataflow.usefulness import ACCUMULATES, used_heads, written_unseen
 from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL
 from findwall.model.dataflow import KEPT, LINE, Needless, Unneeded
-from findwall.model.intervals import I64
+from findwall.model.intervals import F64, I64
 from findwall.units import NOT_ZERO_NS
 from findwall.work.work_facts import WorkFacts
 
@@ -63,6 +65,18 @@ def _by_graph(facts: WorkFacts, graph: Joined) -> tuple[Unneeded, ...]:
         free &= ~mine
         atoms = np.flatnonzero(mine)
         found.append(_told(facts, graph, kind, atoms, op[atoms]))
+    rows = row_work(graph.flow)
+    for kind, left in _left(graph.flow, rows).items():
+        atoms = np.flatnonzero(free & (left[np.maximum(op, 0)] < 1.0))
+        saved = own[atoms] * (1.0 - left[op[atoms]])
+        if saved.sum() < MENTION_SHARE * own.sum():
+            continue
+        free[atoms] = False
+        one = _told(facts, graph, kind, atoms, op[atoms])
+        near = rows.near[_forward(graph.flow)[op[atoms]]]
+        found.append(
+            replace(one, left=left[op[atoms]], near=near, pick=_pick(graph.flow, rows, op[atoms], saved))
+        )
     return tuple(sorted(found, key=lambda one: -own[one.atoms].sum()))
 
 
@@ -91,6 +105,37 @@ def _heads(flow: Flow) -> dict[Needless, I64]:
         "always": again.always,
         "twice": np.union1d(again.twice, _gradients_of(flow, again.twice)),
     }
+
+
+def _left(flow: Flow, rows: RowWork) -> dict[Needless, F64]:
+    """For each row of the graph what is left of its work with no row too many: a gradient's as its forward
+    op's. What picks or repeats rows does so in any case."""
+    forward = _forward(flow)
+    picks = np.zeros(len(forward), bool)
+    picks[[head for head, by in rows.picks.items() if head == by and rows.distinct[head] < 1.0]] = True
+    return {
+        "dropped": rows.needed[forward],
+        "repeated": np.where(picks, 1.0, rows.distinct)[forward],
+    }
+
+
+def _forward(flow: Flow) -> I64:
+    """For each row its outermost op; for a gradient's that of the forward pass."""
+    owner, numbers = owners(flow), _numbers_in_backward(flow)
+    rows = np.where(flow.head >= 0, flow.head, np.arange(len(flow.head)))
+    for row in np.flatnonzero(numbers >= 0).tolist():
+        rows[row] = owner.get(int(numbers[row]), int(rows[row]))
+    return rows
+
+
+def _pick(flow: Flow, rows: RowWork, op: I64, saved: F64) -> str:
+    """The line that picks or repeats rows, for most of what could be saved."""
+    observed, by_line = flow.observed, dict[int, float]()
+    for head, one in zip(_forward(flow)[op].tolist(), saved.tolist(), strict=True):
+        line = int(observed.line[rows.picks.get(head, head)])
+        by_line[line] = by_line.get(line, 0.0) + one
+    best = max(by_line, key=lambda line: by_line[line], default=-1)
+    return observed.names[best].removeprefix(LINE) if best >= 0 else ""
 
 
 def _gradients_of(flow: Flow, heads: I64) -> I64:

@@ -109,7 +109,7 @@ def _with_dataflow(facts: Facts) -> Facts:
     if not found:
         return facts
     mine = np.zeros(len(facts.atoms.index), bool)
-    mine[np.concatenate([one.atoms for one in found])] = True
+    mine[np.concatenate([one.whole for one in found])] = True
     return replace(facts, unneeded=found, atoms=claim_whole(facts.atoms, mine, UNNEEDED))
 
 

@@ -75,19 +75,20 @@ class Compilations:
     """How many graphs torch.compile has compiled since the last look."""
 
     def __init__(self) -> None:
-        self._last = self._total()
+        self._last = compiled_graphs()
 
     def new(self) -> int:
-        total = self._total()
+        total = compiled_graphs()
         new, self._last = total - self._last, total
         return max(new, 0)
 
-    @staticmethod
-    def _total() -> int:
-        dynamo = sys.modules.get("torch._dynamo.utils")
-        counters = getattr(dynamo, "counters", None)
-        stats = counters.get("stats") if counters is not None else None
-        return int(stats.get("unique_graphs", 0)) if stats else 0
+
+def compiled_graphs() -> int:
+    """How many graphs torch.compile has compiled so far."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    counters = getattr(dynamo, "counters", None)
+    stats = counters.get("stats") if counters is not None else None
+    return int(stats.get("unique_graphs", 0)) if stats else 0
 
 
 ALLOCATOR_COUNTS = {

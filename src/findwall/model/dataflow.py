@@ -12,8 +12,9 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Bool
-from findwall.model.intervals import I64
+from findwall.model.intervals import F64, I64
 
 # What an op does with a tensor.
 READ, CHANGE, OVERWRITE, MAKE = range(4)
@@ -27,6 +28,7 @@ KEPT = "findwall::kept"  # what Python still holds when the last one ends
 SEEN = "findwall::read"  # the host reads a tensor as it lies in memory
 LINE = "findwall::line "  # the job comes to this line: "findwall::line train.py:88"
 LOOK = "findwall::look"  # findwall looks at tensors: nothing of the job's
+TARGETS = "findwall::targets "  # of a loss: those that count, of all, "findwall::targets 614/4096"
 OURS = "findwall::"
 
 
@@ -86,8 +88,9 @@ class Observed(msgspec.Struct, frozen=True):
 
 
 # For nothing: gradients that nobody uses, results that nobody reads, what was computed before in the same
-# step, what every step computes alike, an evaluation in every step.
-Needless = Literal["gradients", "unread", "always", "twice", "evaluation"]
+# step, what every step computes alike, an evaluation in every step, work on rows that are thrown away behind
+# it, and on rows that were repeated before it.
+Needless = Literal["gradients", "unread", "always", "twice", "evaluation", "dropped", "repeated"]
 
 
 class Unneeded(msgspec.Struct, frozen=True):
@@ -100,3 +103,12 @@ class Unneeded(msgspec.Struct, frozen=True):
     place: str  # the job's own line; empty where nobody knows it
     gradients: int = 0  # parameters whose gradient nobody takes away, of a step
     by_graph: bool = True  # else by gradients that are only added up
+    # Where rows are too many:
+    left: F64 | None = None  # for each atom, the share that has to be done
+    near: Bool | None = None  # for each atom: no other product lies between it and what picks the rows
+    pick: str = ""  # the job's own line that picks or repeats them
+
+    @property
+    def whole(self) -> I64:
+        """Atoms of which most need not be."""
+        return self.atoms if self.left is None else self.atoms[self.left < MAJORITY_SHARE]

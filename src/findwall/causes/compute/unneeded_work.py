@@ -3,7 +3,8 @@
 What it finds:
 Gradients that reach no parameter which is trained, as those of a teacher or a frozen backbone that is still
 in the graph. Results that nobody reads. What was computed before in the same step. What every step computes
-alike, from what never changes. An evaluation in every step.
+alike, from what never changes. An evaluation in every step. Rows that are worked on and then thrown away, or
+that are copies of one another.
 
 Why it costs:
 It takes its time at whatever speed, and no faster kernel is as fast as none.
@@ -13,12 +14,14 @@ How it is told apart:
 the host, an update, something that is kept, or something that one of these reads. What nobody reads is
 unneeded. Two ops compute the same if they have the same name and read the same values. From a trace alone
 only gradients that are added up and never taken away are known. Unneeded work is of this cause before any
-other: a roof that is reached by it is none.
+other: a roof that is reached by it is none. Rows are followed through ops that work row by row: where
+fewer of them are read behind such an op, or were there before they were repeated, the rest is unneeded.
 
 What helps:
 no-unused-gradients: take what is not trained out of the graph. no-unread-results: leave out what nobody
 reads. reuse-results: keep what was computed. compute-once: compute what never changes before the loop.
-evaluate-less-often: every n steps instead of in each.
+evaluate-less-often: every n steps instead of in each. fewer-rows: pick rows before the work, repeat them
+behind it.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ FIX_OF = {
     "twice": "reuse-results",
     "always": "compute-once",
     "evaluation": "evaluate-less-often",
+    "dropped": "fewer-rows",
+    "repeated": "fewer-rows",
 }
 
 

@@ -164,6 +164,17 @@ WORDS: dict[str, Words] = {
         "Compute before the loop what is the same in every step{where}, and keep it: [[{ops:,} ops take "
         "||that takes ]]{spent_ms:per_step}."
     ),
+    "fewer-rows/none": "no rows are worked on that are thrown away or repeated, as far as that was seen",
+    "fewer-rows/dropped": _with_place(
+        "Pick the rows that are needed[[ ({pick})]] before the work that is done for all of them{where}: "
+        "[[{left_share:share} of its {spent_ms:per_step} is for rows that anybody reads"
+        "||it takes {spent_ms:per_step}]]."
+    ),
+    "fewer-rows/repeated": _with_place(
+        "Do the work on each row once{where}, and fetch or expand the results[[ instead of the rows "
+        "({pick})]]: [[{left_share:share} of its {spent_ms:per_step} would be left"
+        "||it takes {spent_ms:per_step}]]."
+    ),
     "evaluate-less-often/none": "hardly any of the step is forward work without gradients",
     "evaluate-less-often/other-layers": (
         "{parts[0]}: if its inputs come again, run it once and keep its outputs; if it feeds a metric, run "

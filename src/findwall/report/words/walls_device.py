@@ -196,6 +196,10 @@ WORDS: dict[str, Words] = {
     "what every step computes alike[[ ({places[0]})]]",
     "unneeded-work/evaluation": "{opening} goes to work that nobody needs, {most_ms:ms} of it to an "
     "evaluation in every step[[ ({places[0]})]]",
+    "unneeded-work/dropped": "{opening} goes to work that nobody needs, {most_ms:ms} of it to rows that "
+    "are thrown away behind it[[ ({places[0]})]]",
+    "unneeded-work/repeated": "{opening} goes to work that nobody needs, {most_ms:ms} of it to rows that "
+    "are copies of others[[ ({places[0]})]]",
     "unneeded-work/unknown": "It is unknown whether the step does work that nobody needs: nobody saw "
     "what its ops read (`findwall run` does).",
     "advise/no-unused-gradients": "take what is not trained out of the graph, with "
@@ -204,6 +208,7 @@ WORDS: dict[str, Words] = {
     "advise/reuse-results": "keep the first result",
     "advise/evaluate-less-often": "evaluate every n steps",
     "advise/compute-once": "compute it once, before the loop",
+    "advise/fewer-rows": "pick rows before the work, and repeat them behind it",
     "recompute/forward-again": "{opening} goes to the forward pass done again inside backward, because "
     "activations are checkpointed",
     "advise/less-recompute": _less_recompute,

@@ -1,0 +1,77 @@
+"""Do what is done row by row where there are fewer rows: pick first, repeat last.
+
+What it does:
+A layer, a norm or an activation gives each row its result whatever the other rows are, so it can change
+places with what picks rows. Scores of all tokens of which one is read, a head over all places of which the
+masked ones count, features of every node for the few of a batch: pick first, and the rest is never computed.
+Rows that are fetched for every edge and then multiplied, a vector that is expanded over the tokens of its
+sample: multiply first, and fetch or expand the results.
+
+    scores = head(hidden[:, -1])            # instead of head(hidden)[:, -1]
+    loss = F.cross_entropy(head(hidden[kept]), target[kept])      # kept = target != -100
+    messages = layer(nodes)[source]         # instead of layer(nodes[source])
+
+A layer over rows that were put together of two (`torch.cat([x[src], x[dst]], -1)`) is two layers, one a part:
+their results are added behind the fetching.
+
+When it does not help:
+Where all rows are needed after all, as by a metric in other steps; where the results are far wider than the
+rows, so that fetching them costs what the product saves.
+
+Risk:
+Sums are added in another order: results differ in the last bits. Dropout draws other numbers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, no_use, rows_of, time_of
+from findwall.model.catalogue import UNNEEDED
+from findwall.model.dataflow import Unneeded
+from findwall.model.events import Bool
+from findwall.replay.change import Change, Scale
+
+KINDS = ("dropped", "repeated")
+
+
+def use(facts: Facts) -> Outcome:
+    found = [one for one in facts.unneeded if one.kind in KINDS]
+    if not found:
+        return no_use("fewer-rows/none")
+    most = found[0]
+    assert most.left is not None
+    own = facts.own[most.atoms]
+    claim = Claim(
+        f"fewer-rows/{most.kind}",
+        {
+            "spent_ms": time_of(facts, most.atoms),
+            "left_share": float((own * most.left).sum() / own.sum()) if own.sum() > 0 else None,
+            "pick": most.pick or None,
+        },
+        places=lines(most.place),
+    )
+    everything = sum((_scaled(facts, one, None) for one in found), Change())
+    # Work right before what picks the rows changes places by one line; what lies before other products,
+    # perhaps in another module, may stay as it is. What is done with repeated rows is called as a whole.
+    nearest = sum(
+        (_scaled(facts, one, one.near if one.kind == "dropped" else None) for one in found), Change()
+    )
+    return Use(
+        claim,
+        everything,
+        likely=lambda made: nearest,
+        may=(lambda made: everything, lambda made: nearest),
+        uncurved=True,
+        condition="rows-are-enough",
+    )
+
+
+def _scaled(facts: Facts, one: Unneeded, where: Bool | None) -> Change:
+    assert one.left is not None
+    chosen = np.ones(len(one.atoms), bool) if where is None else where
+    rows, first = np.unique(rows_of(facts, one.atoms[chosen]), return_index=True)
+    return Change((Scale(rows, one.left[chosen][first]),)) if len(rows) else Change()
+
+
+FIX = Fix((UNNEEDED,), "safe", use, reorders=True, removes=True)

@@ -1,0 +1,153 @@
+"""Rows that are worked on for nothing, in steps that torch really runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch.nn import functional
+
+from dataflow_observed import facts_with_flow, flow_of
+from findwall.dataflow.linking import Flow
+from findwall.dataflow.row_work import row_work
+from findwall.fixes import Use, all_fixes
+
+WIDTH, ROWS, EDGES = 16, 40, 400
+
+
+class Parts:
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(WIDTH, WIDTH)
+        self.of_two = torch.nn.Linear(2 * WIDTH, WIDTH)
+        self.norm = torch.nn.LayerNorm(WIDTH)
+        self.table = torch.nn.Embedding(5, WIDTH)
+        self.batch_norm = torch.nn.BatchNorm1d(WIDTH)
+        self.edges = torch.randint(0, ROWS, (EDGES,))
+        self.mask = torch.arange(ROWS) % 4 == 0
+        self.x = torch.randn(ROWS, WIDTH)
+        self.tokens = self.x.view(4, 10, WIDTH)
+        self.target = torch.where(self.mask, torch.zeros(ROWS, dtype=torch.long), -100)
+
+
+Step = Callable[[Parts], Any]
+# What a step does, and what is left of the work of the layer in it.
+DROPPED: dict[str, tuple[Step, float]] = {
+    "last token": (lambda p: p.layer(p.tokens)[:, -1], 0.1),
+    "last token behind a norm": (lambda p: p.norm(p.layer(p.tokens))[:, -1], 0.1),
+    "masked rows": (lambda p: functional.gelu(p.layer(p.x))[p.mask], 0.25),
+    "rows by number": (lambda p: p.layer(p.x)[p.edges[:10]], 0.25),
+    "a token of each sample": (lambda p: p.layer(p.tokens)[torch.arange(4), torch.arange(4)], 0.1),
+    "index_select": (lambda p: p.layer(p.x).index_select(0, p.edges[:10]), 0.25),
+    "two readers of the same rows": (lambda p: (lambda y: y.relu() + y.tanh())(p.layer(p.x))[p.mask], 0.25),
+}
+REPEATED: dict[str, tuple[Step, float]] = {
+    "rows of edges": (lambda p: p.layer(p.x[p.edges]), 0.1),
+    "index_select": (lambda p: p.layer(p.x.index_select(0, p.edges)), 0.1),
+    "gather": (lambda p: p.layer(p.x.gather(0, p.edges[:, None].expand(-1, WIDTH))), 0.1),
+    "a small table": (lambda p: p.layer(p.table(p.edges % 5)), 5 / EDGES),
+    "expanded": (lambda p: p.layer(p.x[:, None].expand(-1, 8, -1)), 0.125),
+    "repeat_interleave": (lambda p: p.layer(p.x.repeat_interleave(4, 0)), 0.25),
+    "repeat": (lambda p: p.layer(p.x.repeat(4, 1)), 0.25),
+    "behind an activation": (lambda p: p.layer(p.x[p.edges].relu()), 0.1),
+    "ends of edges": (lambda p: p.of_two(torch.cat([p.x[p.edges], p.x[p.edges.flip(0)]], -1)), 0.1),
+    "one end of edges": (lambda p: p.of_two(torch.cat([p.x[p.edges], torch.rand(EDGES, WIDTH)], -1)), 0.55),
+}
+NEITHER: dict[str, Step] = {
+    "all rows": lambda p: p.layer(p.x),
+    "picked numbers of rows": lambda p: p.layer(p.x)[torch.arange(ROWS), p.edges[:ROWS] % WIDTH],
+    "picked columns": lambda p: p.layer(p.x)[:, p.edges[:4] % WIDTH],
+    "half of the columns": lambda p: p.layer(p.x)[:, : WIDTH // 2],
+    "all rows as well": lambda p: (lambda y: y[p.mask].sum() + y.sum())(p.layer(p.x)),
+    "a mean over rows": lambda p: p.batch_norm(p.layer(p.x))[p.mask],
+    "more rows than edges": lambda p: p.layer(p.x[p.edges[:10]]),
+    "rows that meet others": lambda p: p.layer(p.x[p.edges] + torch.rand(EDGES, WIDTH)),
+    "both ends added": lambda p: p.layer(p.x[p.edges] * p.x[p.edges.flip(0)]),
+    "dropped out": lambda p: p.layer(functional.dropout(p.x[p.edges], 0.5)),
+    "by each other": lambda p: p.layer(p.x) @ p.x.T,
+}
+
+
+@cache
+def shares(step: Step, folder: Path) -> tuple[float, float]:
+    """Of the layer's work what is needed, and what is done on rows that differ."""
+    parts = Parts()
+
+    def whole() -> None:
+        step(parts).sum().backward()
+
+    flow = flow_of(whole, folder)
+    head = layer_of(flow)
+    found = row_work(flow)
+    return float(found.needed[head]), float(found.distinct[head])
+
+
+def layer_of(flow: Flow) -> int:
+    observed = flow.observed
+    return next(
+        head for head in flow.heads().tolist() if observed.names[observed.name[head]] == "aten::linear"
+    )
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_rows_that_are_thrown_away_are_not_needed(name: str, tmp_path: Path) -> None:
+    step, left = DROPPED[name]
+    assert shares(step, tmp_path) == pytest.approx((left, 1.0))
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_rows_that_were_repeated_are_the_same(name: str, tmp_path: Path) -> None:
+    step, left = REPEATED[name]
+    assert shares(step, tmp_path) == pytest.approx((1.0, left))
+
+
+@pytest.mark.parametrize("name", NEITHER)
+def test_nothing_is_said_of_other_rows(name: str, tmp_path: Path) -> None:
+    assert shares(NEITHER[name], tmp_path) == (1.0, 1.0)
+
+
+def test_a_sum_of_different_rows_is_not_repeated(tmp_path: Path) -> None:
+    """The product over both ends can be taken apart, what comes behind it cannot."""
+    parts = Parts()
+
+    def step() -> None:
+        ends = torch.cat([parts.x[parts.edges], parts.x[parts.edges.flip(0)]], -1)
+        parts.layer(parts.of_two(ends).relu()).sum().backward()
+
+    flow = flow_of(step, tmp_path)
+    found = row_work(flow)
+    linear = [
+        head
+        for head in flow.heads().tolist()
+        if flow.observed.names[flow.observed.name[head]] == "aten::linear"
+    ]
+    assert [round(float(found.distinct[head]), 3) for head in linear[:2]] == [0.1, 1.0]
+
+
+def scores_of_all(parts: Any) -> Callable[[], None]:
+    head = torch.nn.Linear(256, 4000)
+    optimizer = torch.optim.SGD(head.parameters(), 1e-3)
+
+    def step() -> None:
+        hidden = torch.randn(8, 48, 256)
+        functional.cross_entropy(head(hidden)[:, -1], torch.zeros(8, dtype=torch.long)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def test_the_fix_names_the_line_and_what_is_left(tmp_path: Path) -> None:
+    facts = facts_with_flow(scores_of_all(None), tmp_path)
+    outcome = all_fixes()["fewer-rows"].advise(facts)
+    assert isinstance(outcome, Use)
+    assert outcome.claim.id == "fewer-rows/dropped"
+    assert 0.0 < float(outcome.claim.figures["left_share"]) < 0.1  # type: ignore[arg-type]
+    assert [place.partition(":")[0] for place in outcome.places] == ["test_row_work.py"]
