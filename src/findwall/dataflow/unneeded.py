@@ -11,6 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from findwall.dataflow.added_gradients import unused_gradients
+from findwall.dataflow.grown_rows import new_rows
 from findwall.dataflow.joining import Joined
 from findwall.dataflow.linking import Flow, in_backward, judged, owners, rows_under
 from findwall.dataflow.repeats import repeats
@@ -66,7 +67,7 @@ def _by_graph(facts: WorkFacts, graph: Joined) -> tuple[Unneeded, ...]:
         atoms = np.flatnonzero(mine)
         found.append(_told(facts, graph, kind, atoms, op[atoms]))
     rows = row_work(graph.flow)
-    for kind, left in _left(graph.flow, rows).items():
+    for kind, (left, picks) in _left(graph.flow, rows).items():
         atoms = np.flatnonzero(free & (left[np.maximum(op, 0)] < 1.0))
         saved = own[atoms] * (1.0 - left[op[atoms]])
         if saved.sum() < MENTION_SHARE * own.sum():
@@ -75,7 +76,7 @@ def _by_graph(facts: WorkFacts, graph: Joined) -> tuple[Unneeded, ...]:
         one = _told(facts, graph, kind, atoms, op[atoms])
         near = rows.near[_forward(graph.flow)[op[atoms]]]
         found.append(
-            replace(one, left=left[op[atoms]], near=near, pick=_pick(graph.flow, rows, op[atoms], saved))
+            replace(one, left=left[op[atoms]], near=near, pick=_pick(graph.flow, picks, op[atoms], saved))
         )
     return tuple(sorted(found, key=lambda one: -own[one.atoms].sum()))
 
@@ -107,15 +108,18 @@ def _heads(flow: Flow) -> dict[Needless, I64]:
     }
 
 
-def _left(flow: Flow, rows: RowWork) -> dict[Needless, F64]:
-    """For each row of the graph what is left of its work with no row too many: a gradient's as its forward
-    op's. What picks or repeats rows does so in any case."""
+def _left(flow: Flow, rows: RowWork) -> dict[Needless, tuple[F64, dict[int, int]]]:
+    """For each row of the graph what is left of its work with no row too many, a gradient's as its forward
+    op's; and the ops that make the rows so many. What picks or repeats rows does so in any case."""
     forward = _forward(flow)
-    picks = np.zeros(len(forward), bool)
-    picks[[head for head, by in rows.picks.items() if head == by and rows.distinct[head] < 1.0]] = True
+    repeats = [head for head, by in rows.picks.items() if head == by and rows.distinct[head] < 1.0]
+    distinct = rows.distinct.copy()
+    distinct[repeats] = 1.0
+    new, grown_by = new_rows(flow)
     return {
-        "dropped": rows.needed[forward],
-        "repeated": np.where(picks, 1.0, rows.distinct)[forward],
+        "grown": (new[forward], grown_by),
+        "dropped": (rows.needed[forward], rows.picks),
+        "repeated": (distinct[forward], rows.picks),
     }
 
 
@@ -128,11 +132,11 @@ def _forward(flow: Flow) -> I64:
     return rows
 
 
-def _pick(flow: Flow, rows: RowWork, op: I64, saved: F64) -> str:
+def _pick(flow: Flow, picks: dict[int, int], op: I64, saved: F64) -> str:
     """The line that picks or repeats rows, for most of what could be saved."""
     observed, by_line = flow.observed, dict[int, float]()
     for head, one in zip(_forward(flow)[op].tolist(), saved.tolist(), strict=True):
-        line = int(observed.line[rows.picks.get(head, head)])
+        line = int(observed.line[picks.get(head, head)])
         by_line[line] = by_line.get(line, 0.0) + one
     best = max(by_line, key=lambda line: by_line[line], default=-1)
     return observed.names[best].removeprefix(LINE) if best >= 0 else ""

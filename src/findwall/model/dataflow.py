@@ -88,9 +88,9 @@ class Observed(msgspec.Struct, frozen=True):
 
 
 # For nothing: gradients that nobody uses, results that nobody reads, what was computed before in the same
-# step, what every step computes alike, an evaluation in every step, work on rows that are thrown away behind
-# it, and on rows that were repeated before it.
-Needless = Literal["gradients", "unread", "always", "twice", "evaluation", "dropped", "repeated"]
+# step, what every step computes alike, an evaluation in every step; and work on rows: those that are thrown
+# away behind it, that were repeated before it, that an earlier pass has worked on.
+Needless = Literal["gradients", "unread", "always", "twice", "evaluation", "dropped", "repeated", "grown"]
 
 
 class Unneeded(msgspec.Struct, frozen=True):

@@ -75,15 +75,25 @@ class LineMarks:
             return None
         if event == "line":
             self._mark(frame)
-        elif event == "return" and frame.f_back is not None and is_own(frame.f_back.f_code.co_filename):
-            self._mark(frame.f_back)  # its line goes on
+        elif event == "return":
+            caller = _own_caller(frame)
+            if caller is not None and (caller.f_code, caller.f_lineno) != self._last:
+                self._mark(caller)  # its line goes on
         return self._inside
 
     def _mark(self, frame: FrameType) -> None:
-        place = frame.f_code, frame.f_lineno
-        if place == self._last or self._left <= 0:
+        """A line that comes again is told again: a loop may have no other."""
+        if self._left <= 0:
             return
-        self._last = place
+        self._last = frame.f_code, frame.f_lineno
         self._left -= 1
         with self._range(f"{LINE}{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"):
             pass
+
+
+def _own_caller(frame: FrameType) -> FrameType | None:
+    """The job's own code that is gone back to, perhaps through a library's."""
+    above = frame.f_back
+    while above is not None and not is_own(above.f_code.co_filename):
+        above = above.f_back
+    return above

@@ -24,13 +24,10 @@ Sums are added in another order: results differ in the last bits. Dropout draws 
 
 from __future__ import annotations
 
-import numpy as np
-
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, no_use, rows_of, time_of
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, no_use, time_of
+from findwall.fixes.less_work.removed_work import left_of, scaled
 from findwall.model.catalogue import UNNEEDED
-from findwall.model.dataflow import Unneeded
-from findwall.model.events import Bool
-from findwall.replay.change import Change, Scale
+from findwall.replay.change import Change
 
 KINDS = ("dropped", "repeated")
 
@@ -40,22 +37,20 @@ def use(facts: Facts) -> Outcome:
     if not found:
         return no_use("fewer-rows/none")
     most = found[0]
-    assert most.left is not None
-    own = facts.own[most.atoms]
     claim = Claim(
         f"fewer-rows/{most.kind}",
         {
             "spent_ms": time_of(facts, most.atoms),
-            "left_share": float((own * most.left).sum() / own.sum()) if own.sum() > 0 else None,
+            "left_share": left_of(facts, most),
             "pick": most.pick or None,
         },
         places=lines(most.place),
     )
-    everything = sum((_scaled(facts, one, None) for one in found), Change())
+    everything = sum((scaled(facts, one, None) for one in found), Change())
     # Work right before what picks the rows changes places by one line; what lies before other products,
     # perhaps in another module, may stay as it is. What is done with repeated rows is called as a whole.
     nearest = sum(
-        (_scaled(facts, one, one.near if one.kind == "dropped" else None) for one in found), Change()
+        (scaled(facts, one, one.near if one.kind == "dropped" else None) for one in found), Change()
     )
     return Use(
         claim,
@@ -65,13 +60,6 @@ def use(facts: Facts) -> Outcome:
         uncurved=True,
         condition="rows-are-enough",
     )
-
-
-def _scaled(facts: Facts, one: Unneeded, where: Bool | None) -> Change:
-    assert one.left is not None
-    chosen = np.ones(len(one.atoms), bool) if where is None else where
-    rows, first = np.unique(rows_of(facts, one.atoms[chosen]), return_index=True)
-    return Change((Scale(rows, one.left[chosen][first]),)) if len(rows) else Change()
 
 
 FIX = Fix((UNNEEDED,), "safe", use, reorders=True, removes=True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.facts.user_lines import line_of
-from findwall.fixes import Claim, Facts, Outcome, Use, gone, lines, no_use, time_of
+from findwall.fixes import Claim, Facts, Outcome, Use, gone, lines, no_use, rows_of, time_of
 from findwall.model.catalogue import WORTH_IT
 from findwall.model.causes import CAUSES
-from findwall.model.dataflow import Needless
+from findwall.model.dataflow import Needless, Unneeded
+from findwall.model.events import Bool
 from findwall.model.intervals import I64
+from findwall.replay.change import Change, Scale
 
 
 def causes_of(facts: Facts, atoms: I64, among: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -40,3 +42,17 @@ def without_needless(facts: Facts, kind: Needless, said: tuple[str, str], condit
         uncurved=True,
         condition=condition,
     )
+
+
+def scaled(facts: Facts, one: Unneeded, where: Bool | None = None) -> Change:
+    """Work on rows that are too many, with those that are needed; `where`: of these atoms alone."""
+    assert one.left is not None
+    chosen = np.ones(len(one.atoms), bool) if where is None else where
+    rows, first = np.unique(rows_of(facts, one.atoms[chosen]), return_index=True)
+    return Change((Scale(rows, one.left[chosen][first]),)) if len(rows) else Change()
+
+
+def left_of(facts: Facts, one: Unneeded) -> float | None:
+    """Of the time of work on rows that are too many, what would be left."""
+    own = facts.own[one.atoms]
+    return float((own * one.left).sum() / own.sum()) if one.left is not None and own.sum() > 0 else None

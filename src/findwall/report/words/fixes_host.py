@@ -164,6 +164,12 @@ WORDS: dict[str, Words] = {
         "Compute before the loop what is the same in every step{where}, and keep it: [[{ops:,} ops take "
         "||that takes ]]{spent_ms:per_step}."
     ),
+    "kv-cache/none": "no pass works on what an earlier one has worked on, as far as that was seen",
+    "kv-cache/found": _with_place(
+        "Keep keys and values of earlier tokens, and call the model with the new ones alone[[ instead of all "
+        "that {pick} puts together]]: [[{left_share:share} of {spent_ms:per_step} is for new tokens"
+        "||it takes {spent_ms:per_step}]]{where}."
+    ),
     "fewer-rows/none": "no rows are worked on that are thrown away or repeated, as far as that was seen",
     "fewer-rows/dropped": _with_place(
         "Pick the rows that are needed[[ ({pick})]] before the work that is done for all of them{where}: "
