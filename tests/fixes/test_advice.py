@@ -28,6 +28,7 @@ from findwall.replay.curves import curves
 from findwall.units import ms
 from fixes import drawn, loop_calls, memory_rewrites, op_calls
 from fixes.recorded import TRUTH, as_collectives, job, on_another_gpu, with_cause
+from fixes.recorded_steps import by_tokens, with_anomaly_mode, with_routine
 from fixes.test_unused_gradients import with_a_teacher
 from fixes.test_waiting_rounds import rounds
 from sketch import KERNELS, Drawn, facts_of, hosts_own, sketch
@@ -180,7 +181,9 @@ HELPS: dict[str, Case] = {
     "reuse-results": (lambda: planted("loss_again"), "instead of computing it again"),
     "compute-once": (lambda: planted("prompt_in_every_step"), "before the loop"),
     "fewer-rows": (lambda: planted("layer_for_each_edge"), "each row once"),
-    "kv-cache": (lambda: planted("tokens_again"), "Keep keys and values"),
+    "kv-cache": (by_tokens, "Keep keys and values"),
+    "debug-off": (with_anomaly_mode, "anomaly mode off"),
+    "linalg-route": (lambda: with_routine("pinv"), "torch.linalg.solve"),
     "loop-on-device": (lambda: rounds("kw"), "waits for aten::nonzero"),
     "group-experts": (lambda: rounds("xmk"), "one by one"),
     "vectorise-loop": (lambda: stood_on(("boxes.py:47", ""), ("boxes.py:48", "")), "boxes.py:47 (overlap)"),
@@ -262,6 +265,8 @@ CANNOT_HELP: dict[str, Case] = {
     "compute-once": (lambda: planted("plain_training"), "as far as that was seen"),
     "fewer-rows": (lambda: planted("plain_training"), "as far as that was seen"),
     "kv-cache": (lambda: planted("plain_training"), "as far as that was seen"),
+    "debug-off": (lambda: with_anomaly_mode(on=False), "find faults"),
+    "linalg-route": (lambda: with_routine("solve"), "no costly routine"),
     "loop-on-device": (lambda: rounds("xmk"), "multiplies matrices"),
     "group-experts": (lambda: rounds("kw"), "no loop fetches tokens"),
     "vectorise-loop": (lambda: stood_on(("log.py:12", "encoder.py:iterencode")), "seen inside libraries"),

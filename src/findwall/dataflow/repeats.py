@@ -32,6 +32,8 @@ _RANDOM = re.compile(
     r"rand|normal_?$|bernoulli|dropout|uniform|multinomial|exponential|poisson|rrelu|geometric|cauchy|_rnn"
     r"|lstm|gru|c10d::"
 )
+# They keep running means, which no result of theirs hangs on while they are trained.
+_COUNTS = frozenset({"aten::batch_norm", "aten::native_batch_norm", "aten::cudnn_batch_norm"})
 _DROPS = {"aten::scaled_dot_product_attention": 4}  # which argument is the share that is dropped
 
 
@@ -47,21 +49,30 @@ def repeats(flow: Flow) -> Repeats:
     heads = flow.heads()
     heads = heads[~np.isin(heads, of_ours(observed))]
     values = _Values(flow, heads.tolist())
-    sharable = _makes_what_stays(flow) & ~in_backward(observed)
+    sharable = _makes_anew(flow) & ~in_backward(observed)
     number = iterations(observed)
     last: dict[int, int] = {}  # the last iteration in which each value is computed
     for head in heads.tolist():
         last[values.of[head]] = int(number[head])
     seen: set[tuple[int, int]] = set()
-    twice, always = [], []
+    twice, always = set[int](), set[int]()
     for head in judged(flow)[sharable[judged(flow)]].tolist():
         value = values.of[head]
         if (int(number[head]), value) in seen:
-            twice.append(head)
+            twice.add(head)
         seen.add((int(number[head]), value))
         if head in values.fixed and last[value] > number[head]:
-            always.append(head)
-    return Repeats(np.array(twice, np.int64), np.array(always, np.int64))
+            always.add(head)
+    changed = _changed_together(flow)
+    return Repeats(_whole(twice, changed), _whole(always, changed))
+
+
+def _whole(heads: set[int], together: list[set[int]]) -> I64:
+    """Without those whose result is changed by an op that computes something else: it could not be shared."""
+    left = set(heads)
+    while alone := {head for group in together if not group <= left for head in group & left}:
+        left -= alone
+    return np.array(sorted(left), np.int64)
 
 
 class _Values:
@@ -77,6 +88,7 @@ class _Values:
             )
         )
         self._stays = _stays(flow)
+        self._counted = _counted(flow)
         self.of: dict[int, int] = {}
         self.fixed: set[int] = set()  # ops that read nothing which may be another in the next step
         chance = _by_chance(flow)
@@ -91,6 +103,8 @@ class _Values:
         observed = self._flow.observed
         inputs: list[Hashable] = []
         for writer, storage, region, dtype in self._reads.get(head, ()):
+            if (head, storage) in self._counted:
+                continue
             if writer == BEFORE:
                 inputs.append((BEFORE, storage, region, dtype))
                 continue
@@ -105,7 +119,18 @@ class _Values:
         return all(
             storage in self._stays if writer == BEFORE else int(self._flow.head[writer]) in self.fixed
             for writer, storage, _, _ in self._reads.get(head, ())
+            if (head, storage) not in self._counted
         )
+
+
+def _counted(flow: Flow) -> set[tuple[int, int]]:
+    """Outermost ops, and the storages in which they only count."""
+    observed = flow.observed
+    counts = np.array([name in _COUNTS for name in observed.names], bool)[observed.name]
+    changed = flow.born[flow.written] == BEFORE
+    heads = flow.head[flow.wrote]
+    mine = changed & (heads >= 0) & counts[np.maximum(heads, 0)]
+    return set(zip(heads[mine].tolist(), flow.written[mine].tolist(), strict=True))
 
 
 def _reads(flow: Flow) -> dict[int, list[tuple[int, int, int, int]]]:
@@ -151,16 +176,24 @@ def _stays(flow: Flow) -> set[int]:
     return stays - set(flow.written[flow.born[flow.written] == BEFORE].tolist())
 
 
-def _makes_what_stays(flow: Flow) -> Bool:
-    """Ops that make something nobody changes afterwards, and change nothing themselves: one result could
-    serve instead of several. Views make nothing."""
+def _makes_anew(flow: Flow) -> Bool:
+    """Ops that make or change something of this iteration, and nothing that is older: one result could serve
+    instead of several. Views make nothing."""
     makes = np.zeros(len(flow.observed), bool)
     spoilt = np.zeros(len(flow.observed), bool)
-    maker: dict[int, int] = {}
+    counted = _counted(flow)
     for row, storage in zip(flow.wrote.tolist(), flow.written.tolist(), strict=True):
         head = int(flow.head[row])
-        first = maker.setdefault(storage, head)
         makes[head] = True
-        if flow.born[storage] == BEFORE or first != head:
-            spoilt[[first, head]] = True
+        if flow.born[storage] == BEFORE and (head, storage) not in counted:
+            spoilt[head] = True
     return makes & ~spoilt
+
+
+def _changed_together(flow: Flow) -> list[set[int]]:
+    """The outermost ops that write one storage, where there are several: `relu_` behind a convolution."""
+    by_storage: dict[int, set[int]] = {}
+    for row, storage in zip(flow.wrote.tolist(), flow.written.tolist(), strict=True):
+        if flow.born[storage] != BEFORE:
+            by_storage.setdefault(storage, set()).add(int(flow.head[row]))
+    return [heads for heads in by_storage.values() if len(heads) > 1]

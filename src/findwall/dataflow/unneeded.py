@@ -39,7 +39,7 @@ def unneeded(facts: WorkFacts, graph: Joined | None) -> tuple[Unneeded, ...]:
 
 def share_of(facts: WorkFacts, graph: Joined, atoms: I64, role: Role) -> float:
     """Of the time of some atoms, that of ops which are for this."""
-    op = _ops(facts, graph)[atoms]
+    op = observed_ops(facts, graph)[atoms]
     mine = (op >= 0) & (roles(graph.flow)[np.maximum(op, 0)] == ROLES.index(role))
     own = facts.atoms.own[atoms]
     return float(own[mine].sum() / max(float(own.sum()), NOT_ZERO_NS))
@@ -47,13 +47,13 @@ def share_of(facts: WorkFacts, graph: Joined, atoms: I64, role: Role) -> float:
 
 def called_from(facts: WorkFacts, graph: Joined, atoms: I64) -> str:
     """The job's own line that most of some atoms come from; empty where nobody knows it."""
-    op = _ops(facts, graph)[atoms]
+    op = observed_ops(facts, graph)[atoms]
     spent = np.bincount(op[op >= 0], facts.atoms.own[atoms][op >= 0], minlength=len(graph.flow.observed))
     return _caller(graph.flow, spent)
 
 
 def _by_graph(facts: WorkFacts, graph: Joined) -> tuple[Unneeded, ...]:
-    op = _ops(facts, graph)
+    op = observed_ops(facts, graph)
     own = facts.atoms.own
     found = []
     free = op >= 0
@@ -74,14 +74,14 @@ def _by_graph(facts: WorkFacts, graph: Joined) -> tuple[Unneeded, ...]:
             continue
         free[atoms] = False
         one = _told(facts, graph, kind, atoms, op[atoms])
-        near = rows.near[_forward(graph.flow)[op[atoms]]]
+        near = rows.near[forward_heads(graph.flow)[op[atoms]]]
         found.append(
             replace(one, left=left[op[atoms]], near=near, pick=_pick(graph.flow, picks, op[atoms], saved))
         )
     return tuple(sorted(found, key=lambda one: -own[one.atoms].sum()))
 
 
-def _ops(facts: WorkFacts, graph: Joined) -> I64:
+def observed_ops(facts: WorkFacts, graph: Joined) -> I64:
     """The observed op that issued each atom; -1 where nobody knows it."""
     launch = facts.links.launch[facts.kernels.row[facts.atoms.index]]
     return np.where(launch >= 0, graph.op[np.maximum(launch, 0)], -1)
@@ -111,7 +111,7 @@ def _heads(flow: Flow) -> dict[Needless, I64]:
 def _left(flow: Flow, rows: RowWork) -> dict[Needless, tuple[F64, dict[int, int]]]:
     """For each row of the graph what is left of its work with no row too many, a gradient's as its forward
     op's; and the ops that make the rows so many. What picks or repeats rows does so in any case."""
-    forward = _forward(flow)
+    forward = forward_heads(flow)
     repeats = [head for head, by in rows.picks.items() if head == by and rows.distinct[head] < 1.0]
     distinct = rows.distinct.copy()
     distinct[repeats] = 1.0
@@ -123,7 +123,7 @@ def _left(flow: Flow, rows: RowWork) -> dict[Needless, tuple[F64, dict[int, int]
     }
 
 
-def _forward(flow: Flow) -> I64:
+def forward_heads(flow: Flow) -> I64:
     """For each row its outermost op; for a gradient's that of the forward pass."""
     owner, numbers = owners(flow), _numbers_in_backward(flow)
     rows = np.where(flow.head >= 0, flow.head, np.arange(len(flow.head)))
@@ -135,7 +135,7 @@ def _forward(flow: Flow) -> I64:
 def _pick(flow: Flow, picks: dict[int, int], op: I64, saved: F64) -> str:
     """The line that picks or repeats rows, for most of what could be saved."""
     observed, by_line = flow.observed, dict[int, float]()
-    for head, one in zip(_forward(flow)[op].tolist(), saved.tolist(), strict=True):
+    for head, one in zip(forward_heads(flow)[op].tolist(), saved.tolist(), strict=True):
         line = int(observed.line[picks.get(head, head)])
         by_line[line] = by_line.get(line, 0.0) + one
     best = max(by_line, key=lambda line: by_line[line], default=-1)

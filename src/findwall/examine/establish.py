@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from findwall.causes.budget import claim_throttled, claim_whole, device_atoms
 from findwall.dataflow.joining import Joined, called, joined
+from findwall.dataflow.traced_loops import traced_loops
 from findwall.dataflow.unneeded import called_from, share_of, unneeded
 from findwall.facts.facts import Facts
 from findwall.facts.gradient_free_work import without_gradients
@@ -104,6 +105,7 @@ def _with_dataflow(facts: Facts) -> Facts:
     graph = joined(facts)
     if graph is not None:
         facts = replace(facts, called=called(graph))
+        facts = replace(facts, loops=traced_loops(facts, graph))
     found = unneeded(facts, graph)
     found += _evaluation(facts, graph, found)
     if not found:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from findwall.model.catalogue import MAJORITY_SHARE, ROOFS
 from findwall.model.causes import UNKNOWN, ByCause, cause_index
-from findwall.model.dataflow import Unneeded
+from findwall.model.dataflow import LineLoop, Unneeded
 from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
 from findwall.replay.calibrate import Calibration, cheapest, play_with
@@ -81,6 +81,7 @@ class Facts(WorkFacts, frozen=True, dict=True):
     graph: Graph
     reading: StepReading
     unneeded: tuple[Unneeded, ...] = ()  # what the step does for nothing
+    loops: tuple[LineLoop, ...] = ()  # of the job's own lines, where they were seen
     ranks: RankFindings | None = None  # where several ranks were compared
     refused: frozenset[str] = frozenset()  # fixes that are said to be of no use: no sentence advises them
     # ms that the best fix of a cause alone saves

@@ -103,6 +103,7 @@ def mostly_in_loops(facts: Facts) -> bool:
     """Whether most of what the step launches comes from such loops, or from one that averages the weights
     tensor by tensor: then the loop is the reason for the launches."""
     atoms = np.union1d(launched_by(small_loops(facts)), averages(facts))
+    atoms = np.union1d(atoms, np.concatenate([NONE, *(one.atoms for one in facts.loops)]))
     return len(atoms) > MAJORITY_SHARE * small_kernels(facts) * facts.steps.count
 
 

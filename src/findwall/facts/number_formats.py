@@ -59,8 +59,22 @@ def on_wide_data(facts: WorkFacts, atoms: I64) -> I64:
 
 
 def _is_wide(facts: StepFacts, inputs_id: int) -> bool:
+    return _first_type(facts, inputs_id) == "float"
+
+
+def in_fp64(facts: WorkFacts) -> I64:
+    """Atoms that multiply in it, or whose op's first tensor holds such numbers, or such complex ones."""
+    op = facts.kernels.op[facts.atoms.index]
+    inputs = np.where(op >= 0, facts.timeline.events.inputs[np.maximum(op, 0)], -1)
+    distinct, inverse = np.unique(inputs, return_inverse=True)
+    doubles = [at >= 0 and "double" in _first_type(facts, at) for at in distinct.tolist()]
+    multiplies = facts.kernels.math_index[facts.atoms.index] == MATH_TYPES.index("fp64")
+    return np.flatnonzero(np.array(doubles, bool)[inverse.reshape(-1)] | multiplies)
+
+
+def _first_type(facts: StepFacts, inputs_id: int) -> str:
     tensors = Arguments(facts.timeline.details.inputs_of(inputs_id)).tensors()
-    return bool(tensors) and tensors[0].dtype.lower() == "float"
+    return tensors[0].dtype.lower() if tensors else ""
 
 
 # -- how wide values are -------------------------------------------------------------------------------

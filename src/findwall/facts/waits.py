@@ -32,6 +32,9 @@ _ASKED = re.compile(
 )
 
 
+ROUTINES = re.compile(r"^aten::(_?linalg_|svd|inverse|cholesky|lu_|qr|geqrf|ormqr|pinverse)")
+
+
 class Wait(msgspec.Struct, frozen=True):
     """Host calls of one name, op and line, with the device's idle time that is theirs."""
 
@@ -58,6 +61,15 @@ def rows_named(facts: StepFacts, pattern: re.Pattern[str], *kinds: Kind) -> I64:
     outer = np.concatenate([[True], events.end[rows[1:]] > reach[:-1]]) if len(rows) else np.empty(0, bool)
     kept: I64 = rows[outer]
     return kept
+
+
+def routine_waits(facts: StepFacts) -> I64:
+    """Calls with which a routine of linear algebra itself waits for the device, to see whether it is done:
+    nobody can take them out of it."""
+    rows = sync_rows(facts)
+    names = [facts.timeline.name_of(row) for row in outermost(facts, rows).tolist()]
+    inside: I64 = rows[np.array([ROUTINES.match(name) is not None for name in names], bool)]
+    return inside
 
 
 def waits(facts: Facts, cause: str, rows: I64) -> list[Wait]:

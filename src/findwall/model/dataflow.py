@@ -112,3 +112,15 @@ class Unneeded(msgspec.Struct, frozen=True):
     def whole(self) -> I64:
         """Atoms of which most need not be."""
         return self.atoms if self.left is None else self.atoms[self.left < MAJORITY_SHARE]
+
+
+class LineLoop(msgspec.Struct, frozen=True):
+    """A loop of the job's own lines of which no round reads what another made, sums apart."""
+
+    rounds: int
+    place: str  # the line that begins a round
+    atoms: I64  # device time of all rounds, with what the backward pass does for them
+    first: Bool  # for each atom: it is of the first round
+    calls: I64  # rows of the trace: all that the host does in ops of these rounds
+    ops: int  # that a round calls, on average
+    parameters: bool  # each round changes a parameter of its own

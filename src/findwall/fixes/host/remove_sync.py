@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from findwall.facts.figures import SECOND_NAMED_SHARE
 from findwall.facts.waiting_rounds import waiting_rounds
-from findwall.facts.waits import Wait, syncs
+from findwall.facts.waits import Wait, routine_waits, syncs
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, ideal, lines, no_use, surely
 from findwall.fixes.host.late_reads import read_late
 from findwall.model.catalogue import MAJORITY_SHARE
@@ -55,6 +55,9 @@ def use(facts: Facts) -> Outcome:
     rounds = waiting_rounds(facts)
     if rounds is not None and len(rounds.waits) > MAJORITY_SHARE * len(sync_rows(facts)):
         return no_use("remove-sync/in-rounds", times=len(rounds.waits) / facts.steps.count)
+    inside = routine_waits(facts)
+    if len(inside) > MAJORITY_SHARE * len(sync_rows(facts)):
+        return no_use("remove-sync/in-routines", times=len(inside) / facts.steps.count)
     if not found:
         return surely(Claim("remove-sync/unnamed", {"waits_ms": spent}), ideal(facts, *MOVES[:1]))
     named = [_instead(wait) for wait in found if wait.ms >= SECOND_NAMED_SHARE * found[0].ms]

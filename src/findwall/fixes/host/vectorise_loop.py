@@ -44,17 +44,71 @@ from findwall.fixes import (
     step_ms,
 )
 from findwall.model.catalogue import FAIR_PART, FEWEST_REPEATS, MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
+from findwall.model.dataflow import LineLoop
 from findwall.model.events import Kind
-from findwall.replay.change import Change, NoHostWork
+from findwall.replay.change import Change, NoHostWork, NoWait, Scale
 from findwall.step.call_names import in_window
-from findwall.units import ms
+from findwall.units import NOT_ZERO_NS, ms
 from findwall.work.work_facts import WorkFacts
 
 _FRAME = re.compile(r"\(\d+\): ")
+CAUSES_OF_LOOPS = ("launch-bound", "host-work", "host-sync")
+# Between the least that the kernels of all rounds must take and what they take today: in the logarithm.
+_LEAST, _LIKELY, _MOST = 0.0, 0.5, 1.0
 
 
 def use(facts: Facts) -> Outcome:
-    return _on_the_device(facts) or _on_the_host(facts)
+    return _by_lines(facts) or _on_the_device(facts) or _on_the_host(facts)
+
+
+def _by_lines(facts: Facts) -> Outcome | None:
+    """Loops of the job's own lines in which no round needs another; None where there is none worth it."""
+    found = [one for one in facts.loops if not one.parameters]
+    launches = max(small_kernels(facts) * facts.steps.count, 1)
+    found = [one for one in found if len(one.atoms) > WORTH_IT * launches]
+    if not found:
+        return None
+    most = found[0]
+    figures: Figures = {
+        "rounds": most.rounds,
+        "body": most.ops,
+        "issued": sum(len(one.atoms) for one in found) / facts.steps.count,
+        "pieces": pieces(facts),
+    }
+    named = {"op": facts.op_name(int(most.atoms[0])) or "", "function": ""}
+    moved = tuple(one for one in CAUSES_OF_LOOPS if gain_ms(facts, one) > MENTION_SHARE * step_ms(facts))
+    # A host that reads a number in each round may decide by it what the next one does.
+    asks = any(np.isin(facts.host.questions, one.calls).any() for one in found)
+    return Use(
+        Claim("vectorise-loop/one-call", figures, named, [most.place]),
+        _at_once(facts, found, _LEAST),
+        moved or CAUSES_OF_LOOPS,
+        likely=lambda made: _at_once(facts, found, _LIKELY),
+        may=(lambda made: _at_once(facts, found, _LEAST), lambda made: _at_once(facts, found, _MOST)),
+        uncurved=True,
+        condition="rounds-independent" if asks else "",
+    )
+
+
+def _at_once(facts: Facts, loops: list[LineLoop], how: float) -> Change:
+    """One round that does the work of all: the others are neither issued nor waited for. Its kernels take
+    what all of them took, or as little as their bytes and products must, or something between."""
+    change = Change()
+    for one in loops:
+        first, others = one.atoms[one.first], one.atoms[~one.first]
+        now = float(facts.own[one.atoms].sum())
+        alone = float(facts.own[first].sum())
+        must = max(alone, float(np.nansum(facts.atoms.floor[one.atoms])))
+        times = must ** (1.0 - how) * max(now, must) ** how / max(alone, NOT_ZERO_NS)
+        rows = np.unique(rows_of(facts, first))
+        change += gone(facts, others) + Change(
+            (
+                NoHostWork(rows_of(facts, others)),
+                NoWait(calls=one.calls),
+                Scale(rows, np.full(len(rows), times)),
+            )
+        )
+    return change
 
 
 def _on_the_device(facts: Facts) -> Outcome | None:
@@ -140,4 +194,4 @@ def _called_often(facts: Facts) -> Claim | None:
     return None
 
 
-FIX = Fix(("host-work", "launch-bound"), "needs-review", use)
+FIX = Fix(("host-work", "launch-bound", "host-sync"), "needs-review", use)

@@ -23,6 +23,7 @@ import numpy as np
 from findwall.facts.gains import blind_ms, launch_idle
 from findwall.facts.likely_times import compiles
 from findwall.facts.step_traits import calls_around
+from findwall.facts.user_lines import line_of
 from findwall.fixes import (
     Claim,
     Facts,
@@ -31,20 +32,23 @@ from findwall.fixes import (
     NoUse,
     Outcome,
     Use,
+    at_most,
     free_launches,
     gain_ms,
     is_compiled,
+    lines,
     no_use,
     of_class,
     pieces,
+    rows_of,
     small_kernels,
     step_ms,
     to_floor,
 )
-from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE
+from findwall.model.catalogue import FAIR_PART, FEWEST_REPEATS, MAJORITY_SHARE, WORTH_IT
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
-from findwall.replay.change import Change
+from findwall.replay.change import Change, NoHostWork
 from findwall.step.step_facts import StepFacts
 from findwall.units import NOT_ZERO_NS
 from findwall.work.work_facts import WorkFacts
@@ -52,6 +56,12 @@ from findwall.work.work_facts import WorkFacts
 MOVES = ("unfused-pointwise", "launch-bound")
 
 SILU = "silu"
+CELLS = {
+    "aten::gru_cell": "nn.GRU",
+    "aten::lstm_cell": "nn.LSTM",
+    "aten::rnn_tanh_cell": "nn.RNN",
+    "aten::rnn_relu_cell": "nn.RNN",
+}
 RECURRENT_OPS = frozenset({"aten::gru", "aten::lstm", "aten::rnn_tanh", "aten::rnn_relu"})
 # What the marks of a chain stand for: each of them takes time of its own, and for each call of its rarest
 # mark the others are called this often. Where the job calls the op already, it has not written it out.
@@ -74,6 +84,39 @@ LIBRARY_OPS = RECURRENT_OPS.union(*(ops for _, _, ops in CHAINS))
 
 
 def use(facts: Facts) -> Outcome:
+    return _cells(facts) or _chains(facts)
+
+
+def _cells(facts: Facts) -> Outcome | None:
+    """A cell that is called for one time step after the other; None where there is none worth it."""
+    around = calls_around(facts, np.arange(len(facts.atoms.index)), frozenset(CELLS))
+    atoms = np.flatnonzero(around >= 0)
+    calls = len(np.unique(around[atoms])) / facts.steps.count
+    if calls < FEWEST_REPEATS or len(atoms) < WORTH_IT * len(around):
+        return None
+    row = int(around[atoms[0]])
+    figures: Figures = {"calls": calls, "issued": small_kernels(facts), "pieces": pieces(facts)}
+    floor = to_floor(facts, atoms)
+    # The products of what comes from outside are one for all time steps; the others stay one after the other.
+    halfway = at_most(facts, atoms, MAJORITY_SHARE)
+    free = free_launches(facts, atoms) + Change((NoHostWork(rows_of(facts, atoms)),))
+    return Use(
+        Claim(
+            "builtin-ops/cells",
+            figures,
+            {"layer": CELLS[facts.timeline.name_of(row)]},
+            lines(line_of(facts, row)),
+        ),
+        floor + free,
+        ("launch-bound",),
+        likely=lambda made: halfway + free,
+        may=(lambda made: floor + free, lambda made: free),
+        uncurved=True,
+        condition="inputs-known-before",
+    )
+
+
+def _chains(facts: Facts) -> Outcome:
     found = _recognised(facts)
     chains = [Claim(f"builtin-ops/{name}") for name in found]
     condition = "x-times-sigmoid" if SILU in found else ""

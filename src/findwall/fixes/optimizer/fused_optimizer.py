@@ -76,6 +76,8 @@ def use(facts: Facts) -> Outcome:
         _best(facts),
         moves,
         likely=lambda made: _likely(facts),
+        # An optimizer of one's own has no such kernel until somebody writes one.
+        after_others=bool(names) and not set(names) & set(HAVE_FUSED),
     )
 
 

@@ -17,7 +17,17 @@ solvers, simulations, sums with large cancellations. fp32 keeps 7, TF32 and bf16
 
 from __future__ import annotations
 
-from findwall.facts.number_formats import FASTER_FORMAT_RATIO, SIXTEEN_BITS, math_times, narrow_products
+import numpy as np
+
+from findwall.facts.best_changes import at_math
+from findwall.facts.number_formats import (
+    FASTER_FORMAT_RATIO,
+    SIXTEEN_BITS,
+    in_fp64,
+    math_times,
+    narrow_products,
+)
+from findwall.facts.user_lines import line_of
 from findwall.fixes import (
     Claim,
     Facts,
@@ -26,22 +36,31 @@ from findwall.fixes import (
     NoUse,
     Outcome,
     Use,
+    at_most,
     cannot_tell,
     device_word,
     is_training,
+    lines,
     no_use,
+    of_class,
     time_of,
 )
+from findwall.model.catalogue import MATRIX_CLASSES, WORTH_IT
+from findwall.model.causes import CAUSES
+from findwall.model.intervals import I64
 from findwall.work.work_facts import WorkFacts
+
+HALF_THE_BYTES = 0.5
 
 
 def use(facts: Facts) -> Outcome:
+    doubles = in_fp64(facts)
+    if float(facts.own[doubles].sum()) > WORTH_IT * facts.step:
+        return _from_fp64(facts, doubles)
     times = math_times(facts)
     if not times:
         return no_use("lower-precision/none")
     first = next(iter(times))
-    if first == "fp64":
-        return _from_fp64(facts, times[first])
     if first not in SIXTEEN_BITS:
         return no_use("lower-precision/wide", format=first)
     flops, device = facts.ceilings.flops, {"device": facts.ceilings.device}
@@ -65,20 +84,46 @@ def use(facts: Facts) -> Outcome:
     return Use(Claim("lower-precision/int8", figures), moves=("at-the-roof",))
 
 
-def _from_fp64(facts: WorkFacts, spent: float) -> Outcome:
+def _from_fp64(facts: Facts, doubles: I64) -> Outcome:
+    """Half the bytes; products as fast as the units for fp32 have them, or half as long at least."""
     flops = facts.ceilings.flops
     now = flops.get("fp64")
-    if not now:
-        return cannot_tell("lower-precision/unknown-fp64", device_word=device_word(facts))
-    faster = [name for name in ("fp32", "tf32", "bf16") if flops.get(name, 0.0) > FASTER_FORMAT_RATIO * now]
-    if not faster:
-        return NoUse(Claim("lower-precision/fp64-no-slower", names={"device": facts.ceilings.device}))
+    faster = [name for name in ("fp32", "tf32", "bf16") if now and flops.get(name, 0.0) > now]
     figures: Figures = {
-        "matmuls_ms": spent,
+        "doubles_ms": time_of(facts, doubles),
         "device_word": device_word(facts),
-        **{f"{name}_times": flops[name] / now for name in faster},
+        **{f"{name}_times": flops[name] / now for name in faster if now},
     }
-    return Use(Claim("lower-precision/from-fp64", figures), condition="digits-not-needed")
+    multiplies = of_class(facts, *MATRIX_CLASSES)[doubles]
+    products, others = doubles[multiplies], doubles[~multiplies]
+    half = at_most(facts, others, HALF_THE_BYTES)
+    fastest = max(("fp32", "tf32"), key=lambda name: flops.get(name, 0.0))
+    best = half + at_math(facts, products, fastest, HALF_THE_BYTES)
+    moved = causes_of(facts, doubles)
+    return Use(
+        Claim("lower-precision/from-fp64", figures, places=lines(line_of(facts, _longest(facts, doubles)))),
+        best,
+        moved,
+        likely=lambda made: half + at_most(facts, products, HALF_THE_BYTES**1.5),
+        may=(lambda made: best, lambda made: at_most(facts, doubles, HALF_THE_BYTES)),
+        uncurved=True,
+        condition="digits-not-needed",
+    )
 
 
-FIX = Fix(("at-the-roof", "memory-roof", "fast-path-off"), "changes-numerics", use)
+def _longest(facts: WorkFacts, atoms: I64) -> int:
+    return facts.op_row(int(atoms[np.argmax(facts.atoms.own[atoms])]))
+
+
+def causes_of(facts: Facts, atoms: I64) -> tuple[str, ...]:
+    """What this time is spent on, of what the fix moves."""
+    spent = np.bincount(facts.atoms.cause[atoms], facts.own[atoms], minlength=len(CAUSES))
+    found = tuple(one for one in MOVES if spent[CAUSES.index(one)] >= WORTH_IT * facts.step)
+    return found or MOVES
+
+
+MOVES = (
+    *("at-the-roof", "memory-roof", "fast-path-off"),
+    *("slow-kernels", "unfused-pointwise", "dtype-casts", "layout-copies"),
+)
+FIX = Fix(MOVES, "changes-numerics", use)

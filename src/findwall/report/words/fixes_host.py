@@ -170,6 +170,18 @@ WORDS: dict[str, Words] = {
         "that {pick} puts together]]: [[{left_share:share} of {spent_ms:per_step} is for new tokens"
         "||it takes {spent_ms:per_step}]]{where}."
     ),
+    "debug-off/none": "nothing that is there to find faults was seen to be on",
+    "debug-off/anomaly": (
+        "Switch autograd's anomaly mode off (`torch.autograd.set_detect_anomaly(False)`): it looks for NaN "
+        "{checks:,.0f} times per step, and keeps a traceback of every op."
+    ),
+    "debug-off/blocking": (
+        "Unset CUDA_LAUNCH_BLOCKING (HIP_LAUNCH_BLOCKING): with it the host waits for every kernel."
+    ),
+    "debug-off/deterministic": (
+        "Allow other than deterministic algorithms (`torch.use_deterministic_algorithms(False)`, "
+        "`torch.backends.cudnn.deterministic = False`) where the same bits from run to run are not needed."
+    ),
     "fewer-rows/none": "no rows are worked on that are thrown away or repeated, as far as that was seen",
     "fewer-rows/dropped": _with_place(
         "Pick the rows that are needed[[ ({pick})]] before the work that is done for all of them{where}: "
@@ -237,6 +249,9 @@ WORDS: dict[str, Words] = {
     "remove-sync/fixed-size": _instead("give it a fixed size, or do it outside the step"),
     "remove-sync/copy-later": _instead(_COPY_LATER),
     "remove-sync/synchronize": _instead("drop the explicit synchronize (CUDA events can do the timing)"),
+    "remove-sync/in-routines": (
+        "routines of linear algebra wait {times:,.0f} times per step themselves: another routine may not"
+    ),
     "remove-sync/in-rounds": "the host goes by the sizes it waits for {times:,.0f} times per step: only the "
     "whole loop can be done on the device",
     "remove-sync/move": _instead("move it out of the step, or do it every n steps"),

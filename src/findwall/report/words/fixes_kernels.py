@@ -108,6 +108,17 @@ def _instead_of_writing_out(claim: Claim) -> str:
     )
 
 
+def _routine(instead: str) -> Words:
+    """A cheaper routine of linear algebra."""
+    return lambda claim: fill(
+        "Take a cheaper routine than {op}{where}: {instead}. It is called {calls:,.0f} times per step, and "
+        "takes {spent_ms:per_step} on the device, waiting left out.",
+        claim,
+        where=at(claim),
+        instead=instead,
+    )
+
+
 def _replace_attention(claim: Claim) -> str:
     return fill(
         "Replace softmax(q @ kᵀ) @ v{where} with `F.scaled_dot_product_attention(q, k, v, …)` (a bias as "
@@ -148,10 +159,28 @@ WORDS: dict[str, Words] = {
     "builtin-ops/silu": "`F.silu(x)` for x * sigmoid(x), if that is what it is,",
     "builtin-ops/rms-norm": "`F.rms_norm`",
     "builtin-ops/layer-norm": "`F.layer_norm`",
+    "builtin-ops/cells": (
+        "Call `{layer}` over all time steps instead of its cell {calls:,.0f} times per step[[ "
+        "({places[0]})]], unless a time step's input hangs on the output before it: the host issues about "
+        "{issued:,.0f} {pieces} per step."
+    ),
     "builtin-ops/called-already": "most small {pieces} already belong to one call of {op}",
     "builtin-ops/none": "no chain of ops here is one that a library op covers",
     "builtin-ops/instead-of-small-ops": _instead_of_small_ops,
     "builtin-ops/instead-of-writing-out": _instead_of_writing_out,
+    "linalg-route/none": "no costly routine of linear algebra is called",
+    "linalg-route/svd": _routine(
+        "where its columns are few, `torch.linalg.eigh(a.mT @ a)`; `svdvals` for singular values alone"
+    ),
+    "linalg-route/pinv": _routine("`torch.linalg.solve` or `lstsq` on the right side"),
+    "linalg-route/inv": _routine(
+        "`torch.linalg.solve(a, b)` for `inv(a) @ b`, or `cholesky_solve` where it is "
+        "symmetric and positive definite; `inv_ex` does not wait"
+    ),
+    "linalg-route/eig": _routine("`torch.linalg.eigh` where it is symmetric"),
+    "linalg-route/lstsq": _routine(
+        "the normal equations: `cholesky_solve(a.mT @ b, cholesky_ex(a.mT @ a)[0])`"
+    ),
     "compile-blocks/not-shown": (
         "a trace does not show what a model repeats; `findwall try` makes it where torch-compile fails, or "
         "by itself with --fixes compile-blocks"

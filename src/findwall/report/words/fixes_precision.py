@@ -57,12 +57,15 @@ def _fp8(claim: Claim) -> str:
 
 def _from_fp64(claim: Claim) -> str:
     times = {name: figure(claim, f"{name}_times") for name in ("fp32", "tf32", "bf16")}
+    faster = ", ".join(f"{often:.1f} times as fast in {name}" for name, often in times.items() if often)
     return fill(
-        "Convert model and data to fp32 (`.float()`){switch}: fp64 matmuls take {matmuls_ms:per_step}, and "
-        "this {device_word} multiplies {rates}. Do so only if fp64's 16 digits are not needed: fp32 keeps 7.",
+        "Convert model and data to fp32 (`.float()`){switch}: work in fp64 takes {doubles_ms:per_step}"
+        "{where}, twice the bytes{rates}. NumPy's arrays are fp64 unless told otherwise. Do so only if "
+        "fp64's 16 digits are not needed: fp32 keeps 7.",
         claim,
+        where=at(claim),
         switch=" and `torch.set_float32_matmul_precision('high')`" if times["tf32"] else "",
-        rates=", ".join(f"{often:.1f} times as fast in {name}" for name, often in times.items() if often),
+        rates=f", and this {claim.figures['device_word']} multiplies {faster}" if faster else "",
     )
 
 
@@ -129,8 +132,6 @@ WORDS: dict[str, Words] = {
         "{times_as_many:.1f} times as many products in it as in {format}, and such matmuls take "
         "{matmuls_ms:per_step}."
     ),
-    "lower-precision/unknown-fp64": "how fast this {device_word} multiplies fp64 numbers is not known",
-    "lower-precision/fp64-no-slower": "{device} is no faster in narrower formats than in fp64",
     "lower-precision/from-fp64": _from_fp64,
     "tf32/on-cores": "the job runs on the CPU, which has no TF32",
     "tf32/unknown-device": "this GPU is not in the table, so it is not known whether it has TF32",

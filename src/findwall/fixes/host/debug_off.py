@@ -1,0 +1,104 @@
+"""Switch off what is there to find faults: anomaly mode, blocking launches, deterministic algorithms.
+
+What it does:
+Autograd's anomaly mode keeps a traceback for every op of the forward pass, and looks for NaN behind every op
+of the backward pass: two kernels and a wait each. `CUDA_LAUNCH_BLOCKING=1` makes the host wait for every
+kernel. Deterministic algorithms are slower wherever sums are added by atomics. All of them are for finding
+a fault, and stay on after it was found:
+
+    torch.autograd.set_detect_anomaly(False)
+
+When it does not help:
+Where the result must be the same bit by bit from run to run, deterministic algorithms are what was asked for.
+
+Risk:
+None for the results, but that sums may be added in another order from run to run. A NaN is found later, where
+the job itself looks for it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, ideal, no_use, rows_of
+from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.events import Bool, Kind
+from findwall.model.intervals import I64
+from findwall.replay.change import Change, Drop, Launch, NoWait
+from findwall.step.call_names import in_window
+from findwall.step.step_facts import StepFacts
+
+MOVES = ("host-sync", "launch-bound", "host-work", "slow-kernels", "gather-scatter")
+NODE, ADDS_UP = "autograd::engine::evaluate_function: ", "AccumulateGrad"
+LOOKS = "aten::isnan"
+ASKS = (LOOKS, "aten::_is_any_true", "aten::any", "aten::item", "aten::is_nonzero")
+# Of what it takes to issue an op with its traceback, what is left without: at best. Chosen by hand.
+BARE = 0.3
+BLOCKING = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING")
+DETERMINISTIC = ("deterministic", "cudnn-deterministic")
+
+
+def use(facts: Facts) -> Outcome:
+    asked = _asked_by_autograd(facts)
+    if len(asked):
+        return _without_anomaly_mode(facts, asked)
+    found = {one.id for one in facts.run.environment.findings}
+    if not found.isdisjoint(BLOCKING):
+        return Use(Claim("debug-off/blocking"), ideal(facts, *MOVES[:2]), MOVES[:2])
+    if not found.isdisjoint(DETERMINISTIC):
+        return Use(Claim("debug-off/deterministic"), moves=MOVES[3:], condition="same-bits-not-needed")
+    return no_use("debug-off/none")
+
+
+def _asked_by_autograd(facts: StepFacts) -> I64:
+    """Ops that autograd's engine itself calls behind its nodes; none where it looks for NaN behind few."""
+    names = facts.timeline.names
+    nodes = _rows(
+        facts, [at for at, name in enumerate(names) if name.startswith(NODE) and ADDS_UP not in name]
+    )
+    parents = facts.links.parent
+    looks = _rows(facts, [at for at, name in enumerate(names) if name == LOOKS])
+    looks = looks[np.isin(parents[looks], nodes)]
+    if len(np.unique(parents[looks])) <= MAJORITY_SHARE * len(nodes):
+        return looks[:0]
+    asked = _rows(facts, [at for at, name in enumerate(names) if name in ASKS])
+    return asked[np.isin(parents[asked], nodes)]
+
+
+def _rows(facts: StepFacts, names: list[int]) -> I64:
+    events = facts.timeline.events
+    return in_window(facts, np.flatnonzero(np.isin(events.name, names) & events.is_kind(Kind.OP)))
+
+
+def _without_anomaly_mode(facts: Facts, asked: I64) -> Outcome:
+    inside = _inside(facts, asked)
+    launch = facts.links.launch[facts.kernels.row[facts.atoms.index]]
+    checks = (launch >= 0) & inside[np.maximum(launch, 0)]
+    op = facts.kernels.op[facts.atoms.index]
+    forward = rows_of(facts, np.flatnonzero((op >= 0) & ~facts.links.backward[np.maximum(op, 0)] & ~checks))
+    # Nobody looks and nobody waits. How long a traceback takes no trace tells: next to nothing, or most of
+    # what issuing an op does.
+    gone = Change((Drop(rows_of(facts, np.flatnonzero(checks))), NoWait(calls=np.flatnonzero(inside))))
+    bare = gone + Change((Launch(forward, BARE),))
+    return Use(
+        Claim("debug-off/anomaly", {"checks": len(asked) / facts.steps.count}),
+        gone + ideal(facts, *MOVES[:3]),
+        MOVES[:3],
+        likely=lambda made: gone + Change((Launch(forward, BARE**0.5),)),
+        may=(lambda made: bare, lambda made: gone),
+        uncurved=True,
+    )
+
+
+def _inside(facts: StepFacts, rows: I64) -> Bool:
+    """Rows of the host that are these, or lie in one of them."""
+    found = np.zeros(len(facts.timeline.events), bool)
+    found[rows] = True
+    above = facts.links.parent
+    while (above >= 0).any():
+        found |= (above >= 0) & found[np.maximum(above, 0)]
+        above = np.where(above >= 0, facts.links.parent[np.maximum(above, 0)], -1)
+    return found
+
+
+FIX = Fix(MOVES, "safe", use)

@@ -1,0 +1,50 @@
+"""Small steps that torch really runs on the CPU, traced."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from dataflow_observed import facts_with_flow
+from findwall.facts.facts import Facts
+from token_models import Job
+
+
+@cache
+def with_anomaly_mode(on: bool = True) -> Facts:
+    model = torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(8)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+
+    def step() -> None:
+        with torch.autograd.set_detect_anomaly(on):
+            model(torch.randn(4, 32)).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    with tempfile.TemporaryDirectory() as folder:
+        return facts_with_flow(step, Path(folder))
+
+
+@cache
+def with_routine(name: str) -> Facts:
+    """A step that calls one routine of linear algebra on small matrices."""
+    matrices = torch.randn(256, 8, 8) + 8 * torch.eye(8)
+    right = torch.randn(256, 8, 1)
+
+    def step() -> None:
+        if name == "solve":
+            torch.linalg.solve(matrices, right).sum()
+        else:
+            (getattr(torch.linalg, name)(matrices) @ right).sum()
+
+    with tempfile.TemporaryDirectory() as folder:
+        return facts_with_flow(step, Path(folder))
+
+
+@cache
+def by_tokens() -> Facts:
+    with tempfile.TemporaryDirectory() as folder:
+        return facts_with_flow(Job("back", size=256, batch=8).whole, Path(folder))
