@@ -305,11 +305,12 @@ def test_fp8_is_not_offered_where_there_is_none() -> None:
 
 def test_fp64_at_its_roof_is_sent_to_fp32_and_tf32_not_to_fp8() -> None:
     facts = in_doubles()
-    verdict, given, refused = answer(facts)
+    verdict, _, refused = answer(facts)
     assert verdict.cause == "at-the-roof"
-    how = in_words(given["lower-precision"])
+    fix = all_fixes()["lower-precision"]
+    how = in_words(fix.advise(facts))
     assert "`.float()`" in how and "in tf32" in how and "fp8" not in how
-    assert "16 digits are not needed" in how and given["lower-precision"].safety == "changes-numerics"
+    assert "16 digits are not needed" in how and fix.safety == "changes-numerics"
     assert "leaves fp64 matmuls as they are" in in_words(refused["bf16-autocast"])
 
 

@@ -36,18 +36,19 @@ from findwall.fixes import (
     NoUse,
     Outcome,
     Use,
-    at_most,
     cannot_tell,
     device_word,
     is_training,
     lines,
     no_use,
     of_class,
+    rows_of,
     time_of,
 )
 from findwall.model.catalogue import MATRIX_CLASSES, WORTH_IT
 from findwall.model.causes import CAUSES
 from findwall.model.intervals import I64
+from findwall.replay.change import Change, Scale
 from findwall.work.work_facts import WorkFacts
 
 HALF_THE_BYTES = 0.5
@@ -96,7 +97,7 @@ def _from_fp64(facts: Facts, doubles: I64) -> Outcome:
     }
     multiplies = of_class(facts, *MATRIX_CLASSES)[doubles]
     products, others = doubles[multiplies], doubles[~multiplies]
-    half = at_most(facts, others, HALF_THE_BYTES)
+    half = _times(facts, others, HALF_THE_BYTES)
     fastest = max(("fp32", "tf32"), key=lambda name: flops.get(name, 0.0))
     best = half + at_math(facts, products, fastest, HALF_THE_BYTES)
     moved = causes_of(facts, doubles)
@@ -104,11 +105,16 @@ def _from_fp64(facts: Facts, doubles: I64) -> Outcome:
         Claim("lower-precision/from-fp64", figures, places=lines(line_of(facts, _longest(facts, doubles)))),
         best,
         moved,
-        likely=lambda made: half + at_most(facts, products, HALF_THE_BYTES**1.5),
-        may=(lambda made: best, lambda made: at_most(facts, doubles, HALF_THE_BYTES)),
+        likely=lambda made: half + _times(facts, products, HALF_THE_BYTES**1.5),
+        may=(lambda made: best, lambda made: _times(facts, doubles, HALF_THE_BYTES)),
         uncurved=True,
         condition="digits-not-needed",
     )
+
+
+def _times(facts: WorkFacts, atoms: I64, factor: float) -> Change:
+    rows = np.unique(rows_of(facts, atoms))
+    return Change((Scale(rows, np.full(len(rows), factor)),))
 
 
 def _longest(facts: WorkFacts, atoms: I64) -> int:
