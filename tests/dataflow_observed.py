@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ import torch
 from findwall.agent import observing
 from findwall.agent.tracing.line_marks import LineMarks
 from findwall.agent.tracing.observer import OBSERVER
+from findwall.apply.registry import undo_all
 from findwall.dataflow.linking import Flow, link_flow
 from findwall.facts.facts import Facts
 from findwall.model.catalogue import UNNEEDED, WORTH_IT
@@ -34,6 +35,9 @@ def observe(step: Step, path: Path, iterations: int = 2) -> None:
     sums = observing._sums(torch, {id(one) for one in state})
     OBSERVER.begin(torch, path)
     lines = LineMarks(torch)
+    watching = SimpleNamespace(_puts=[])
+    observing.Observing._watch_lookups(watching, torch)  # type: ignore[arg-type]
+    observing.Observing._watch_losses(watching, torch)  # type: ignore[arg-type]
     try:
         observing._tell(torch, STATE, state)
         lines.begin()
@@ -48,6 +52,7 @@ def observe(step: Step, path: Path, iterations: int = 2) -> None:
         observing._tell(torch, KEPT, observing._kept(torch))
     finally:
         lines.end()
+        undo_all(watching._puts)
         OBSERVER.end()
 
 

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
+from torch.nn import functional
 
 from dataflow_observed import facts_with_flow
 from findwall.facts.facts import Facts
@@ -48,3 +49,20 @@ def with_routine(name: str) -> Facts:
 def by_tokens() -> Facts:
     with tempfile.TemporaryDirectory() as folder:
         return facts_with_flow(Job("back", size=256, batch=8).whole, Path(folder))
+
+
+@cache
+def filled_up(length: int) -> Facts:
+    """Samples of at most 12 tokens, filled up to so many."""
+    table, layer = torch.nn.Embedding(64, 128), torch.nn.Linear(128, 512)
+    optimizer = torch.optim.SGD([*table.parameters(), *layer.parameters()], lr=1e-3)
+
+    def step() -> None:
+        tokens = torch.zeros(16, length, dtype=torch.long)
+        tokens[:, :12] = torch.randint(1, 64, (16, 12))
+        layer(functional.embedding(tokens, table.weight)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    with tempfile.TemporaryDirectory() as folder:
+        return facts_with_flow(step, Path(folder))

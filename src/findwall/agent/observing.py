@@ -25,7 +25,7 @@ from findwall.agent.tracing.line_marks import LineMarks
 from findwall.agent.tracing.observer import BY, OBSERVER
 from findwall.apply.registry import REGISTRY, Call, Put, undo_all
 from findwall.machine import torch_device as machine
-from findwall.model.dataflow import BORN, CUT, KEPT, LOOK, SAME, SEEN, STATE, TARGETS
+from findwall.model.dataflow import BORN, CUT, FILLED, KEPT, LOOK, SAME, SEEN, STATE, TARGETS
 from findwall.model.measurement import OBSERVED_FILE, Observation
 
 ITERATIONS = 2  # the second shows what is alike in every step, and what of the first is used later
@@ -39,6 +39,7 @@ HELD_UP_AT_MOST_NS = 2 * NS
 BESIDE = "it is done beside a trace, on the first rank"
 MOST_TENSORS = 20_000  # that are told to it; chosen by hand
 SUMMED_BYTES = 256 << 20  # of the host's memory that is looked at twice: a quarter of a second
+SAMPLES_AND_PLACES = 2  # dimensions
 LOSSES = ("cross_entropy", "nll_loss")
 IGNORED = -100  # by these, unless they are told another
 READS = ("numpy", "tolist", "data_ptr", "__dlpack__")  # with which the host gets at a tensor's memory
@@ -102,6 +103,7 @@ class Observing:
             self._watch_reads(engine.torch)
             if not machine.compiled_graphs():  # else the compiler would see another function, and begin anew
                 self._watch_losses(engine.torch)
+                self._watch_lookups(engine.torch)
             _tell(engine.torch, STATE, state)
             self._lines = LineMarks(engine.torch)
             self._puts.append(REGISTRY.hold(BY, "sys.settrace", self._lines.end))
@@ -138,6 +140,21 @@ class Observing:
 
         for name in LOSSES:
             self._puts.append(REGISTRY.wrap(BY, torch.nn.functional, name, make))
+
+    def _watch_lookups(self, torch: Any) -> None:
+        """Tokens that only fill a batch up."""
+
+        def make(original: Call) -> Call:
+            @functools.wraps(original)
+            def lookup(*args: Any, **kwargs: Any) -> Any:
+                if OBSERVER.is_busy:
+                    with contextlib.suppress(Exception):  # inside the job's own call: they are not told, then
+                        _count_filled(torch, args[0] if args else kwargs["input"])
+                return original(*args, **kwargs)
+
+            return lookup
+
+        self._puts.append(REGISTRY.wrap(BY, torch.nn.functional, "embedding", make))
 
     def batch_taken(self, engine: Engine, batch: Any) -> None:
         """A loader gave this: its tensors are new, whatever lay at their places before."""
@@ -224,6 +241,18 @@ def _count_targets(torch: Any, target: Any, ignored: int) -> None:
     with torch.autograd.profiler.record_function(LOOK):
         kept = int((target.detach() != ignored).sum())
     _tell(torch, f"{TARGETS}{kept}/{target.numel()}", [])
+
+
+def _count_filled(torch: Any, tokens: Any) -> None:
+    """Samples one below the other, all with the same token at their end: how far any of them goes."""
+    if tokens.dim() != SAMPLES_AND_PLACES or tokens.shape[0] < SAMPLES_AND_PLACES:
+        return
+    with torch.autograd.profiler.record_function(LOOK):
+        tokens = tokens.detach()
+        used = (tokens != tokens[0, -1]).any(0).nonzero()
+        until = int(used[-1]) + 1 if len(used) else 0
+    if 0 < until < tokens.shape[1]:
+        _tell(torch, f"{FILLED}{until}/{tokens.shape[1]}", [])
 
 
 def _plain(torch: Any, tensor: Any) -> bool:

@@ -14,6 +14,7 @@ from findwall.dataflow.added_gradients import unused_gradients
 from findwall.dataflow.grown_rows import new_rows
 from findwall.dataflow.joining import Joined
 from findwall.dataflow.linking import Flow, in_backward, judged, owners, rows_under
+from findwall.dataflow.padded_rows import filled_rows
 from findwall.dataflow.repeats import repeats
 from findwall.dataflow.roles import ROLES, Role, roles
 from findwall.dataflow.row_work import RowWork, row_work
@@ -116,7 +117,9 @@ def _left(flow: Flow, rows: RowWork) -> dict[Needless, tuple[F64, dict[int, int]
     distinct = rows.distinct.copy()
     distinct[repeats] = 1.0
     new, grown_by = new_rows(flow)
+    filled, filled_by = filled_rows(flow)
     return {
+        "filled": (filled[forward], filled_by),
         "grown": (new[forward], grown_by),
         "dropped": (rows.needed[forward], rows.picks),
         "repeated": (distinct[forward], rows.picks),

@@ -29,6 +29,7 @@ SEEN = "findwall::read"  # the host reads a tensor as it lies in memory
 LINE = "findwall::line "  # the job comes to this line: "findwall::line train.py:88"
 LOOK = "findwall::look"  # findwall looks at tensors: nothing of the job's
 TARGETS = "findwall::targets "  # of a loss: those that count, of all, "findwall::targets 614/4096"
+FILLED = "findwall::filled "  # places of a batch up to the end of its longest sample, of all: "… 118/512"
 OURS = "findwall::"
 
 
@@ -89,8 +90,10 @@ class Observed(msgspec.Struct, frozen=True):
 
 # For nothing: gradients that nobody uses, results that nobody reads, what was computed before in the same
 # step, what every step computes alike, an evaluation in every step; and work on rows: those that are thrown
-# away behind it, that were repeated before it, that an earlier pass has worked on.
-Needless = Literal["gradients", "unread", "always", "twice", "evaluation", "dropped", "repeated", "grown"]
+# away behind it, that were repeated before it, that an earlier pass has worked on, that only fill a batch up.
+Needless = Literal[
+    "gradients", "unread", "always", "twice", "evaluation", "dropped", "repeated", "grown", "filled"
+]
 
 
 class Unneeded(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ Gradients that reach no parameter which is trained, as those of a teacher or a f
 in the graph. Results that nobody reads. What was computed before in the same step. What every step computes
 alike, from what never changes. An evaluation in every step. Rows that are worked on and thrown away, that
 are copies of one another, or that an earlier pass of the model has worked on: old tokens, for each new one.
+Places of a batch that only fill it up.
 
 Why it costs:
 It takes its time at whatever speed, and no faster kernel is as fast as none.
@@ -21,7 +22,8 @@ What helps:
 no-unused-gradients: take what is not trained out of the graph. no-unread-results: leave out what nobody
 reads. reuse-results: keep what was computed. compute-once: compute what never changes before the loop.
 evaluate-less-often: every n steps instead of in each. fewer-rows: pick rows before the work, repeat them
-behind it. kv-cache: keep what was computed for old tokens.
+behind it. kv-cache: keep what was computed for old tokens. less-padding: fill batches up
+to their longest sample.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ FIX_OF = {
     "dropped": "fewer-rows",
     "repeated": "fewer-rows",
     "grown": "kv-cache",
+    "filled": "less-padding",
 }
 
 

@@ -182,6 +182,11 @@ WORDS: dict[str, Words] = {
         "Allow other than deterministic algorithms (`torch.use_deterministic_algorithms(False)`, "
         "`torch.backends.cudnn.deterministic = False`) where the same bits from run to run are not needed."
     ),
+    "less-padding/none": "no batch was seen to be filled up behind its longest sample",
+    "less-padding/found": _with_place(
+        "Fill a batch up to its longest sample, not to a fixed length{where}: [[{left_share:share} of "
+        "{spent_ms:per_step} is for places that any sample uses||it takes {spent_ms:per_step}]]."
+    ),
     "fewer-rows/none": "no rows are worked on that are thrown away or repeated, as far as that was seen",
     "fewer-rows/dropped": _with_place(
         "Pick the rows that are needed[[ ({pick})]] before the work that is done for all of them{where}: "

@@ -202,6 +202,8 @@ WORDS: dict[str, Words] = {
     "are copies of others[[ ({places[0]})]]",
     "unneeded-work/grown": "{opening} goes to work that nobody needs, {most_ms:ms} of it to tokens that "
     "an earlier pass of the model has worked on[[ ({places[0]})]]",
+    "unneeded-work/filled": "{opening} goes to work that nobody needs, {most_ms:ms} of it to places that "
+    "only fill the batch up[[ ({places[0]})]]",
     "unneeded-work/unknown": "It is unknown whether the step does work that nobody needs: nobody saw "
     "what its ops read (`findwall run` does).",
     "advise/no-unused-gradients": "take what is not trained out of the graph, with "
@@ -211,6 +213,7 @@ WORDS: dict[str, Words] = {
     "advise/evaluate-less-often": "evaluate every n steps",
     "advise/compute-once": "compute it once, before the loop",
     "advise/kv-cache": "keep keys and values of earlier tokens",
+    "advise/less-padding": "fill a batch up to its longest sample only",
     "advise/fewer-rows": "pick rows before the work, and repeat them behind it",
     "recompute/forward-again": "{opening} goes to the forward pass done again inside backward, because "
     "activations are checkpointed",
