@@ -9,6 +9,7 @@ from findwall.causes.budget import claim_throttled, claim_whole, device_atoms
 from findwall.dataflow.joining import Joined, called, joined
 from findwall.dataflow.traced_loops import traced_loops
 from findwall.dataflow.unneeded import called_from, share_of, unneeded
+from findwall.dataflow.wandering import wandering_reads
 from findwall.facts.facts import Facts
 from findwall.facts.gradient_free_work import without_gradients
 from findwall.model.catalogue import MAJORITY_SHARE, UNNEEDED
@@ -105,7 +106,8 @@ def _with_dataflow(facts: Facts) -> Facts:
     graph = joined(facts)
     if graph is not None:
         facts = replace(facts, called=called(graph))
-        facts = replace(facts, loops=traced_loops(facts, graph))
+        loops, wandering = traced_loops(facts, graph), wandering_reads(graph.flow)
+        facts = replace(facts, loops=loops, wandering=wandering)
     found = unneeded(facts, graph)
     found += _evaluation(facts, graph, found)
     if not found:

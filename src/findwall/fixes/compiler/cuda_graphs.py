@@ -39,7 +39,7 @@ from findwall.fixes import (
     unless,
 )
 from findwall.fixes.refusals import ON_CORES, REPLAYED
-from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL, WORTH_IT
+from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, NEARLY_ALL, WORTH_IT
 from findwall.replay.change import Change, HostWork, Ready, without
 from findwall.work.work_facts import TOO_SMALL_NS, WorkFacts
 
@@ -69,9 +69,11 @@ def use(facts: Facts) -> Outcome:
 
 def _is_last(facts: Facts) -> bool:
     """Whether something else comes first: a graph holds no waits, which are worth taking out by themselves
-    where they cost much, nor sizes that decide what is launched next; and of a loop it would hold every
-    round, where a few calls do the same."""
+    where they cost much, nor sizes that decide what is launched next, nor other memory in every step; and
+    of a loop it would hold every round, where a few calls do the same."""
     waits = (facts.recoverable_ms("host-sync") or 0.0) > WORTH_IT * step_ms(facts)
+    # A graph reads the same memory again: what lies elsewhere in every step would have to be copied there.
+    waits |= facts.wandering > MAJORITY_SHARE * small_kernels(facts)
     return waits or waiting_rounds(facts) is not None or mostly_in_loops(facts)
 
 
