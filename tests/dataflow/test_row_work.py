@@ -131,6 +131,17 @@ def test_a_sum_of_different_rows_is_not_repeated(tmp_path: Path) -> None:
     assert [round(float(found.distinct[head]), 3) for head in linear[:2]] == [0.1, 1.0]
 
 
+def test_matrices_that_are_picked_for_each_row_need_no_copies(tmp_path: Path) -> None:
+    nodes, matrices = torch.randn(20, 64), torch.randn(3, 64, 64, requires_grad=True)
+    source, kind = torch.randint(0, 20, (500,)), torch.randint(0, 3, (500,))
+    flow = flow_of(lambda: torch.bmm(nodes[source][:, None], matrices[kind]).sum().backward(), tmp_path)
+    found = row_work(flow)
+    named = {flow.observed.names[flow.observed.name[head]]: head for head in found.picks}
+    left = 20 * 3 / (500 * 64)
+    assert float(found.distinct[named["aten::bmm"]]) == pytest.approx(left)
+    assert float(found.distinct[found.picks[named["aten::bmm"]]]) == pytest.approx(left)
+
+
 def scores_of_all(parts: Any) -> Callable[[], None]:
     head = torch.nn.Linear(256, 4000)
     optimizer = torch.optim.SGD(head.parameters(), 1e-3)

@@ -126,6 +126,8 @@ class _Rows(RowOps):
             self._distinct[head] = elements(operands[0].region) / max(self.made(head), 1)
             self._picks[head] = head
             return
+        if name == "bmm":
+            self._of_picked_matrices(head, operands)
         if not self.is_by_rows(head) or name in BY_CHANCE | ATTENTION:
             return
         rows = [operands[at] for at in self.row_operands(head, operands)]
@@ -139,6 +141,18 @@ class _Rows(RowOps):
             self._between[head] = (
                 self._between[before] + (self.name(before) in PRODUCTS) if before >= 0 else 0
             )
+
+    def _of_picked_matrices(self, head: int, operands: list[Operand]) -> None:
+        """Rows and matrices that were both picked by number, one of each for every product: each row that
+        there is with each matrix that there is are far fewer numbers, and the matrices need no copies."""
+        if len(operands) != 2 or any(len(one.shape) != 3 for one in operands):
+            return
+        (rows, _), (matrices, by) = self._told(operands[0]), self._told(operands[1])
+        products, inner = operands[0].shape[0], operands[0].shape[2]
+        left = rows * matrices * products / inner
+        if matrices < ALL and by >= 0 and left < ALL:
+            self._distinct[head] = self._distinct[by] = left
+            self._picks[head], self._picks[by] = by, head
 
     def _repeats_rows(self, head: int, operand: Operand) -> bool:
         """Whether its result has more rows than there are in memory to read, each of them whole."""
