@@ -68,8 +68,8 @@ class _Grown(RowOps):
         found: dict[int, int] = {}
         for head in self._flow.heads().tolist():
             parts = self.operands(head) if self._is_cat(head) else []
-            if len(parts) < 2 or 2 * parts[0].elements <= sum(part.elements for part in parts):
-                continue
+            if not parts or parts[0].elements <= sum(part.elements for part in parts[1:]):
+                continue  # what is old is the most of it
             before = {self._called(one) for one in readers.get(storage_of.get(parts[0].use, -1), ())}
             for one in readers.get(made.get(head, -1), ()):
                 if one > head and self._called(one) in before and not self._is_cat(one):

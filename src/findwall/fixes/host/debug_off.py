@@ -28,12 +28,15 @@ from findwall.replay.change import Change, Drop, Launch, NoWait
 from findwall.step.call_names import in_window
 from findwall.step.step_facts import StepFacts
 
-MOVES = ("host-sync", "launch-bound", "host-work", "slow-kernels", "gather-scatter")
+WAITS = ("host-sync", "launch-bound")
+HOST = (*WAITS, "host-work")
+KERNELS = ("slow-kernels", "gather-scatter")
 NODE, ADDS_UP = "autograd::engine::evaluate_function: ", "AccumulateGrad"
 LOOKS = "aten::isnan"
 ASKS = (LOOKS, "aten::_is_any_true", "aten::any", "aten::item", "aten::is_nonzero")
-# Of what it takes to issue an op with its traceback, what is left without: at best. Chosen by hand.
-BARE = 0.3
+# Of what it takes to issue an op with its traceback, what is left without: likely, and at best. Chosen by
+# hand.
+LIKELY, BARE = 0.55, 0.3
 BLOCKING = ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING")
 DETERMINISTIC = ("deterministic", "cudnn-deterministic")
 
@@ -44,9 +47,9 @@ def use(facts: Facts) -> Outcome:
         return _without_anomaly_mode(facts, asked)
     found = {one.id for one in facts.run.environment.findings}
     if not found.isdisjoint(BLOCKING):
-        return Use(Claim("debug-off/blocking"), ideal(facts, *MOVES[:2]), MOVES[:2])
+        return Use(Claim("debug-off/blocking"), ideal(facts, *WAITS), WAITS)
     if not found.isdisjoint(DETERMINISTIC):
-        return Use(Claim("debug-off/deterministic"), moves=MOVES[3:], condition="same-bits-not-needed")
+        return Use(Claim("debug-off/deterministic"), moves=KERNELS, condition="same-bits-not-needed")
     return no_use("debug-off/none")
 
 
@@ -82,9 +85,9 @@ def _without_anomaly_mode(facts: Facts, asked: I64) -> Outcome:
     bare = gone + Change((Launch(forward, BARE),))
     return Use(
         Claim("debug-off/anomaly", {"checks": len(asked) / facts.steps.count}),
-        gone + ideal(facts, *MOVES[:3]),
-        MOVES[:3],
-        likely=lambda made: gone + Change((Launch(forward, BARE**0.5),)),
+        gone + ideal(facts, *HOST),
+        HOST,
+        likely=lambda made: gone + Change((Launch(forward, LIKELY),)),
         may=(lambda made: bare, lambda made: gone),
         uncurved=True,
     )
@@ -101,4 +104,4 @@ def _inside(facts: StepFacts, rows: I64) -> Bool:
     return found
 
 
-FIX = Fix(MOVES, "safe", use)
+FIX = Fix((*HOST, *KERNELS), "safe", use)
