@@ -18,7 +18,8 @@ torch-compile (rows that are fetched and added up at once are never written in b
 passing took 12 ms of 55; reduce-overhead is the same with graphs around it), index-select (where the backward
 of `x[idx]` sorts and adds one row after the other), sorted-index (sort edges or ids so that neighbours are
 fetched together), unique ids before a lookup, segment reductions instead of scatter_add, embedding_bag
-instead of embedding and sum, where-not-mask (zeros where `x[mask]` is only summed), custom-kernels.
+instead of embedding and sum, where-not-mask (zeros where `x[mask]` is only summed), debug-off
+(deterministic algorithms sort first), custom-kernels.
 """
 
 from __future__ import annotations

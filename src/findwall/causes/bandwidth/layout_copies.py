@@ -19,7 +19,7 @@ channels-last for convolutional models, buffer-once where a cache grows by torch
 fewer-copies (no .contiguous() without need, no repeated cat in loops, writing into a preallocated tensor,
 which is a ring where a history moves on); torch-compile removes many, as does reduce-overhead, the same with
 graphs around it. pairwise-product where differences of all pairs are written out. A sort copies all that it
-is given: topk where only the first few are read.
+is given: topk where only the first few are read. Numbers in fp64 are twice the bytes: lower-precision.
 """
 
 from __future__ import annotations

@@ -22,8 +22,9 @@ neither, a larger batch (more tiles; for a matrix times a vector: several vector
 a CPU job leaves cores idle, a sorting network of minimum and maximum over whole tensors where few values are
 put in order, topk where only the first of a sort are read, lookup-not-onehot and index-select where rows are
 taken by number, smooth-fft for Fourier transforms of lengths with a large prime in them, product-order where
-three matrices are multiplied the long way, where-not-mask where `x[mask]` is only summed, custom-kernels as a
-last resort.
+three matrices are multiplied the long way, where-not-mask where `x[mask]` is only summed, linalg-route
+for routines of linear algebra, lower-precision where numbers are fp64, debug-off where deterministic
+algorithms need not be, custom-kernels as a last resort.
 Where much of it is forward work without gradients: evaluate-less-often.
 """
 

@@ -19,7 +19,9 @@ What helps:
 remove-sync: keep metrics on the device and read them every n steps, gather several values in one tensor and
 copy once with non_blocking=True, torch.where instead of `if`, foreach=True in clip_grad_norm_, sizes known in
 advance instead of nonzero. where-not-mask where `x[mask]` is only summed. foreach-checks where each gradient
-is asked for. loop-on-device and group-experts where a loop asks for a size in every round. move-io-off-step
+is asked for. loop-on-device and group-experts where a loop asks for a size in every round, vectorise-loop
+where no round needs another. linalg-route where a routine waits itself. debug-off where anomaly mode was left
+on. move-io-off-step
 where the values are for a log or a checkpoint.
 """
 

@@ -21,7 +21,8 @@ adds graphs), larger-batch (the same launches carry more work), fused-optimizer,
 averages-in-lists (lists of tensors), foreach-checks where a loop goes over the gradients, builtin-ops instead
 of formulas, vectorise-loop, scan-loop, batch-small-ops, group-experts and loop-on-device instead of Python
 loops, cast-once where inference converts its weights in every step, where-not-mask, remove-sync (the host
-must run ahead first), omp-threads where the launching thread has to wait for a core.
+must run ahead first), debug-off where anomaly mode was left on, linalg-route where a routine goes through a
+batch one by one, omp-threads where the launching thread has to wait for a core.
 Where much of it is forward work without gradients: evaluate-less-often.
 """
 
