@@ -25,7 +25,7 @@ from typing import Any
 import in_turn
 
 Step = Callable[[], object]
-WARM, TIMED = 12, 40
+WARM, FEWEST, TURN_S = 12, 10, 0.15
 LASTS_S = 45  # of a job alone: `findwall run --stop` ends it sooner
 LANES = 2  # jobs that are started at once: one loads while the other has the device
 PLAIN, CHEAPER = "plain", "cheaper"
@@ -460,6 +460,8 @@ def run_alone(name: str, form: str, seconds: float, tiny: bool) -> None:
 def said_by_run(name: str, folder: Path, tiny: bool) -> dict[str, Any]:
     """What `findwall run` says of the plain job: its step, and of this fix the place and the step."""
     document = folder / f"{name}.json"
+    if document.is_file():  # of a run before: only timed again
+        return prediction(json.loads(document.read_bytes()), name)
     command = [sys.executable, "-m", "findwall", "run", "--stop", "--brief", "--until", "lines"]
     command += ["--json", str(document), "--out", str(folder / name), in_turn.__file__, __file__]
     command += ["--job", name, *(["--tiny"] if tiny else [])]
@@ -499,12 +501,13 @@ def timed(name: str, _run: Path, tiny: bool) -> dict[str, Any]:
             for _ in range(WARM if turn == 0 else 3):
                 step()
             _wait(torch)
-            begun = time.perf_counter()
-            for _ in range(TIMED // 4):
+            begun, done = time.perf_counter(), 0
+            while done < FEWEST or time.perf_counter() - begun < TURN_S:
                 step()
+                done += 1
             _wait(torch)
             if turn:
-                found[form].append((time.perf_counter() - begun) / (TIMED // 4) * 1e3)
+                found[form].append((time.perf_counter() - begun) / done * 1e3)
     del steps
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -591,17 +594,14 @@ def main() -> None:
         return given.deadline - (time.perf_counter() - begun)
 
     print(f"{'rewrite':20} {'plain':>8} {'said of':>8} {'predicted':>22} {'probed':>22} {'got':>8}  inside")
-    lanes = ThreadPoolExecutor(LANES)
-    said = {
-        name: lanes.submit(lambda name=name: said_by_run(name, folder, given.tiny) if left() > 0 else None)
-        for name in names
-    }
+    with ThreadPoolExecutor(LANES) as lanes:  # all before the first is timed: a host that loads is a slow one
+        run = lanes.map(lambda name: said_by_run(name, folder, given.tiny) if left() > 0 else None, names)
+        said = dict(zip(names, run, strict=True))
     for name in names:
-        row = said[name].result() or {"late": True}
+        row = said[name] or {"late": True}
         for work in (timed, probed) if "late" not in row else ():
             try:
-                with in_turn.turn():
-                    row |= work(name, folder / name, given.tiny)
+                row |= work(name, folder / name, given.tiny)
             except Exception as error:  # the others still count
                 row.setdefault("errors", []).append(f"{type(error).__name__}: {error}"[:300])
         row["inside"] = is_inside(row, row.get("predicted"))
