@@ -81,13 +81,6 @@ def test_a_line_whose_op_is_at_work_is_no_loop(op: str, loops: bool) -> None:
     assert isinstance(said("move-io-off-step", facts), Use) is loops
 
 
-def test_how_fast_a_host_launches_that_copies_no_more_is_left_open() -> None:
-    facts = loop_calls.uploading()
-    use = said("narrow-copies", facts)
-    assert isinstance(use, Use)
-    assert bool(use.may) is bool(use.claim.figures["pageable"])
-
-
 NEAR_MISSES: list[tuple[str, Callable[[], Facts], type[Outcome], str]] = [
     ("pairwise-product", lambda: loop_calls.pairs(power="3"), CannotTell, "something else reads"),
     (

@@ -24,7 +24,7 @@ import numpy as np
 
 from findwall.facts.memory_copies import link_rate, uploaded
 from findwall.facts.user_lines import line_of
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, ideal, lines, no_use
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, cannot_tell, lines, no_use
 from findwall.fixes.loader.loader_refusals import COPIES_HIDDEN, COPIES_ON_CORES
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.intervals import F64, I64
@@ -72,15 +72,10 @@ def use(facts: Facts) -> Outcome:
         "waits_ms": facts.spent_ms("copy-exposed"),
         "pageable": pageable,
     }
-    change = Change((Replace(found.rows, _ns(facts, found)),)) + without("copy-exposed")
     return Use(
         Claim("narrow-copies/bytes", figures, places=lines(line_of(facts, found.op))),
-        ideal(facts, *FIX.moves, *(("launch-bound",) if pageable else ())),
         after_others=pageable,  # pinned first: that needs no other type
-        likely=lambda made: change,
-        # A host that copies all of it by itself finds its own caches empty when it comes to launch again. How
-        # fast it is without that no trace shows: 1.7 ms were left where its pace of today said 3.1 (H200).
-        may=(lambda made: change + ideal(facts, "launch-bound"),) if pageable else (),
+        likely=lambda made: Change((Replace(found.rows, _ns(facts, found)),)) + without("copy-exposed"),
         condition="values-were-bytes",
     )
 
