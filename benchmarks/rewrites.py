@@ -1,7 +1,7 @@
 """What rewrites give, said and got: a small job of each one's plain form, and the same in its cheaper form.
 
     python benchmarks/rewrites.py --out FILE [--only a,b] [--deadline S] [--tiny]
-    python benchmarks/rewrites.py --job NAME [--form cheaper] [--steps N] [--tiny]     one of the jobs alone
+    python benchmarks/rewrites.py --job NAME [--form cheaper] [--seconds S] [--tiny]     one of the jobs alone
 
 For each rewrite `findwall run` measures the job in its plain form; then both forms are timed in one process
 without a profiler, in turns; at the end both are probed on the run's own shapes. A row has the plain step,
@@ -18,11 +18,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import in_turn
+
 Step = Callable[[], object]
-STEPS, WARM, TIMED = 4000, 12, 40
+WARM, FEWEST, TURN_S = 12, 10, 0.15
+LASTS_S = 45  # of a job alone: `findwall run --stop` ends it sooner
+LANES = 2  # jobs that are started at once: one loads while the other has the device
 PLAIN, CHEAPER = "plain", "cheaper"
 
 
@@ -264,10 +269,10 @@ def sparse_embedding(at: Setting, form: str) -> Step:
 
 
 def buffer_once(at: Setting, form: str) -> Step:
-    """Decoding with a cache of keys and values that grows."""
+    """Decoding with a cache of keys and values that grows; sequences are of one length."""
     torch, nn = at.torch, at.torch.nn
     batch, heads, width, before = at.size(8, 1), 16, at.size(128, 4), at.size(3000, 8)
-    longest, layers = before + 2 * STEPS, 4
+    longest, layers = before + 256, 4
     inner = heads * width
     kind = torch.bfloat16
     qkv = [nn.Linear(inner, 3 * inner).to(at.device, kind) for _ in range(layers)]
@@ -275,10 +280,13 @@ def buffer_once(at: Setting, form: str) -> Step:
     caches = [
         [torch.randn(batch, heads, made, width, device=at.device).to(kind) for _ in range(2)] for _ in qkv
     ]
+    prompt = [list(cache) for cache in caches]
     state = {"n": before, "x": torch.randn(batch, 1, inner, device=at.device).to(kind)}
 
     @torch.inference_mode()
     def step() -> Any:
+        if state["n"] == longest:
+            state["n"], caches[:] = before, [list(cache) for cache in prompt]
         x, n = state["x"], state["n"]
         for layer, cache in zip(qkv, caches, strict=True):
             q, *new = layer(x).view(batch, 1, 3, heads, width).permute(2, 0, 3, 1, 4).unbind(0)
@@ -441,20 +449,22 @@ JOBS: dict[str, Callable[[Setting, str], Step]] = {
 # -- said, and got -------------------------------------------------------------------------------------
 
 
-def run_alone(name: str, form: str, steps: int, tiny: bool) -> None:
+def run_alone(name: str, form: str, seconds: float, tiny: bool) -> None:
     import torch
 
-    step = JOBS[name](Setting(torch, tiny), form)
-    for _ in range(steps):
+    step, begun = JOBS[name](Setting(torch, tiny), form), time.monotonic()
+    while time.monotonic() - begun < seconds:
         step()
 
 
 def said_by_run(name: str, folder: Path, tiny: bool) -> dict[str, Any]:
     """What `findwall run` says of the plain job: its step, and of this fix the place and the step."""
     document = folder / f"{name}.json"
-    command = [sys.executable, "-m", "findwall", "run", "--stop", "--brief", "--json", str(document)]
-    command += ["--out", str(folder / name), __file__, "--job", name, "--steps", str(STEPS)]
-    command += ["--tiny"] if tiny else []
+    if document.is_file():  # of a run before: only timed again
+        return prediction(json.loads(document.read_bytes()), name)
+    command = [sys.executable, "-m", "findwall", "run", "--stop", "--brief", "--until", "lines"]
+    command += ["--json", str(document), "--out", str(folder / name), in_turn.__file__, __file__]
+    command += ["--job", name, *(["--tiny"] if tiny else [])]
     begun = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
     if not document.is_file():
@@ -479,7 +489,7 @@ def prediction(document: dict[str, Any], fix: str) -> dict[str, Any]:
     }
 
 
-def timed(name: str, tiny: bool) -> dict[str, float]:
+def timed(name: str, _run: Path, tiny: bool) -> dict[str, Any]:
     """ms a step of both forms, in turns: the median of four turns each."""
     import torch
 
@@ -491,12 +501,13 @@ def timed(name: str, tiny: bool) -> dict[str, float]:
             for _ in range(WARM if turn == 0 else 3):
                 step()
             _wait(torch)
-            begun = time.perf_counter()
-            for _ in range(TIMED // 4):
+            begun, done = time.perf_counter(), 0
+            while done < FEWEST or time.perf_counter() - begun < TURN_S:
                 step()
+                done += 1
             _wait(torch)
             if turn:
-                found[form].append((time.perf_counter() - begun) / (TIMED // 4) * 1e3)
+                found[form].append((time.perf_counter() - begun) / done * 1e3)
     del steps
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -508,7 +519,7 @@ def _wait(torch: Any) -> None:
         torch.cuda.synchronize()
 
 
-def probed(name: str, run: Path) -> dict[str, Any]:
+def probed(name: str, run: Path, _tiny: bool) -> dict[str, Any]:
     """The step as predicted once both forms were probed on the run's shapes; and what the probes took."""
     from msgspec.structs import replace
 
@@ -517,7 +528,8 @@ def probed(name: str, run: Path) -> dict[str, Any]:
     from findwall.fixes.predict import predict
     from findwall.fixes.probed_uses import as_probed
     from findwall.probe.measuring import find_target, run_probes
-    from findwall.probe.probed_rewrites import plan_rewrites, timed
+    from findwall.probe.probed_rewrites import plan_rewrites
+    from findwall.probe.probed_rewrites import timed as timing_of
     from findwall.readers import open_run
 
     opened = open_run([run])
@@ -531,7 +543,8 @@ def probed(name: str, run: Path) -> dict[str, Any]:
     probes = run_probes(target, plan_rewrites(use.rewrites), forms=lambda fix: fix_modules()[fix])
     (facts, *_) = facts_of(replace(opened, probes=probes), None)
     told = as_probed(facts, use)
-    ratios = [round(one.ratio, 3) for rewrite in use.rewrites if (one := timed(facts, rewrite)) is not None]
+    timings = [timing_of(facts, rewrite) for rewrite in use.rewrites]
+    ratios = [round(one.ratio, 3) for one in timings if one is not None]
     row = {"probes": len(use.rewrites), "ratios": ratios, "skipped": list(probes.skipped.values())}
     if isinstance(told, NoUse):
         return {**row, "outcome": "not faster"}
@@ -567,27 +580,28 @@ def main() -> None:
     options.add_argument("--tiny", action="store_true")
     options.add_argument("--job")
     options.add_argument("--form", default=PLAIN)
-    options.add_argument("--steps", type=int, default=STEPS)
+    options.add_argument("--seconds", type=float, default=LASTS_S)
+    options.add_argument("--runs", type=Path, help="where the run folders are kept")
     given = options.parse_args()
     if given.job:
-        run_alone(given.job, given.form, given.steps, given.tiny)
+        run_alone(given.job, given.form, given.seconds, given.tiny)
         return
     names, begun, rows = given.only.split(","), time.perf_counter(), {}
-    folder = Path(tempfile.mkdtemp())
+    folder = given.runs or Path(tempfile.mkdtemp())
+    folder.mkdir(parents=True, exist_ok=True)
 
     def left() -> float:
         return given.deadline - (time.perf_counter() - begun)
 
     print(f"{'rewrite':20} {'plain':>8} {'said of':>8} {'predicted':>22} {'probed':>22} {'got':>8}  inside")
+    with ThreadPoolExecutor(LANES) as lanes:  # all before the first is timed: a host that loads is a slow one
+        run = lanes.map(lambda name: said_by_run(name, folder, given.tiny) if left() > 0 else None, names)
+        said = dict(zip(names, run, strict=True))
     for name in names:
-        row: dict[str, Any] = {}
-        for work in (
-            lambda name=name: said_by_run(name, folder, given.tiny),
-            lambda name=name: timed(name, given.tiny),
-            lambda name=name: probed(name, folder / name),
-        ):
+        row = said[name] or {"late": True}
+        for work in (timed, probed) if "late" not in row else ():
             try:
-                row |= work() if left() > 0 else {"late": True}
+                row |= work(name, folder / name, given.tiny)
             except Exception as error:  # the others still count
                 row.setdefault("errors", []).append(f"{type(error).__name__}: {error}"[:300])
         row["inside"] = is_inside(row, row.get("predicted"))

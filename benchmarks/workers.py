@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,30 +26,23 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ADVISED, SLACK = "advised", 1.15
 TIMED_S, FEWEST_STEPS = 0.8, 6  # of each turn
+LANES = 2  # jobs that findwall is started on at once: one loads while the other is measured
 
 
-def advice_of(loader: str, light: float) -> dict[str, Any]:
+def advice_of(loader: str, light: float, runs: Path | None) -> dict[str, Any]:
     """What findwall says of the job without workers."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "document.json"
-        job = [str(HERE / "workers_jobs.py"), loader, "--steps", "100000", "--light", str(light)]
-        options = [
-            "--stop",
-            "--steps",
-            "20",
-            "--until",
-            "lines",
-            "--json",
-            str(file),
-            "--out",
-            f"{folder}/run",
-        ]
+    with tempfile.TemporaryDirectory() as own:
+        folder = (runs or Path(own)) / loader
+        file = folder.with_suffix(".json")
+        job = [str(HERE / "in_turn.py"), str(HERE / "workers_jobs.py"), loader]
+        job += ["--steps", "100000", "--light", str(light)]
+        options = ["--stop", "--steps", "20", "--until", "lines", "--json", str(file), "--out", str(folder)]
         command = [sys.executable, "-m", "findwall", "run", *options, *job]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         if not file.exists():
             return {"why": done.stderr[-500:]}
         document = json.loads(file.read_bytes())
-        measured = json.loads((Path(folder) / "run" / "rank0" / "measurement.json").read_bytes())
+        measured = json.loads((folder / "rank0" / "measurement.json").read_bytes())
     cpu = measured["telemetry"].get("cpu") or {}
     found: dict[str, Any] = {name: cpu.get(name) for name in ("loading_busy", "loading_own")}
     for one in document["prescriptions"]:
@@ -102,9 +96,8 @@ def advised_options(parameters: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def row_of(loader: str, light: float, rounds: int, counts: list[int]) -> dict[str, Any]:
+def row_of(loader: str, light: float, rounds: int, counts: list[int], said: dict[str, Any]) -> dict[str, Any]:
     began = time.monotonic()
-    said = advice_of(loader, light)
     settings = {str(count): {"num_workers": count} if count else {} for count in counts}
     if said.get("parameters"):
         settings[ADVISED] = advised_options(said["parameters"])
@@ -137,14 +130,20 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--light", type=float, default=1.0)
     parser.add_argument("--seconds", type=float, default=1e9, help="no loader is begun after so many")
+    parser.add_argument("--runs", type=Path, help="a folder where the run folders are kept")
     args = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    began = time.monotonic()
-    for loader in args.loaders.split(","):
+    began, counts = time.monotonic(), [int(one) for one in args.counts.split(",")]
+    with ThreadPoolExecutor(LANES) as lanes:  # all before the first is timed: that needs all cores
+        loaders = args.loaders.split(",")
+        told = lanes.map(lambda one: advice_of(one, args.light, args.runs), loaders)
+        advice = dict(zip(loaders, told, strict=True))
+    print(f"advised after {time.monotonic() - began:.0f} s", flush=True)
+    for loader in loaders:
         if time.monotonic() - began > args.seconds:
             print(f"{loader:<10} not begun: no time left", flush=True)
             continue
-        rows.append(row_of(loader, args.light, args.rounds, [int(one) for one in args.counts.split(",")]))
+        rows.append(row_of(loader, args.light, args.rounds, counts, advice[loader]))
         print(shown(rows[-1]), flush=True)
         args.out.write_text(json.dumps({"cores": os.cpu_count(), "loaders": rows}, indent=1) + "\n")
     print(f"held {sum(row['held'] for row in rows)} of {len(rows)} in {time.monotonic() - began:.0f} s")

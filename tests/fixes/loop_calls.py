@@ -152,6 +152,20 @@ def casting(rows: int = 16, trains: bool = False) -> Facts:
     return job_of(cast, layer, *engine)
 
 
+def casting_inside(shares_shape: bool = False) -> Facts:
+    """The same under autocast: the layer converts its weight itself. Or what it is given has its shape."""
+    width = 8192
+    weight = ((width, width), FLOAT)
+    copied = Call("aten::_to_copy", (weight, "15"), kernels=((PASS, 90.0),))
+    narrow = ((width, width), HALF)
+    product = Call(
+        "aten::addmm", (((16, width), HALF), narrow), kernels=(("nvjet_sm90_tst_64x8_64x16", 40.0),)
+    )
+    given = ((width if shares_shape else 16, width), HALF)
+    cast = Call("aten::to", (weight, "15"), (copied,))
+    return job_of(Call("aten::linear", (given, weight, ((), "")), (cast, product)))
+
+
 # -- masks ---------------------------------------------------------------------------------------------
 
 

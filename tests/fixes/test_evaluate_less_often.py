@@ -25,6 +25,16 @@ FIX = "evaluate-less-often"
 OTHER = [8192, 8192]  # a weight of another shape than the trained one
 
 
+class EverywhereAt:
+    """All ops were called from one line."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+
+    def at(self, row: int) -> str | None:
+        return self._place if row >= 0 else None
+
+
 def document(facts: Facts) -> Diagnosis:
     return worded(checked(diagnose_device(facts.run, [facts]), circumstances(facts)))
 
@@ -54,6 +64,13 @@ def test_what_training_may_need_comes_after_the_rest_and_promises_nothing(facts:
     assert mine.step_ms.mid is None and mine.step_ms.low == pytest.approx(2.0, abs=0.1)
     assert found.prescriptions[0].fixes != [FIX]
     assert all(FIX not in stage.fixes for stage in found.road)
+
+
+def test_its_line_is_told_where_lines_were_followed() -> None:
+    facts = drawn.evaluating()
+    assert "train.py" not in in_words(evaluate_less_often.FIX.advise(facts))
+    followed = replace(facts, called=EverywhereAt("train.py:7"))
+    assert ", at train.py:7" in in_words(evaluate_less_often.FIX.advise(followed))
 
 
 def test_another_network_is_not_called_an_evaluation() -> None:

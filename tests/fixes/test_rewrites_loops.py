@@ -15,8 +15,12 @@ from findwall.fixes.kernels import pairwise_product, product_order
 from findwall.fixes.less_work import cast_once, make_on_device, narrow_copies
 from findwall.fixes.predict import predict
 from findwall.fixes.prescribe import step_at_best
+from findwall.model.events import Kind
+from findwall.model.measured_run import HostLine
+from findwall.replay.change import Drop
 from fixes import loop_calls
 from fixes.op_calls import FLOAT, HALF, Call
+from sketch import facts_of, sketch
 from speaking import in_words
 
 FIXES = all_fixes()
@@ -50,6 +54,31 @@ def test_it_is_seen_and_shortens_the_step(fix: str) -> None:
     assert step is not None
     assert best <= step.mid * 1.001
     assert step.mid < 0.95 * facts.step
+
+
+def test_a_layer_that_converts_its_own_weight_is_seen_too() -> None:
+    facts = loop_calls.casting_inside()
+    use = said("cast-once", facts)
+    assert isinstance(use, Use), use
+    step = predict(facts, {"cast-once": use})
+    assert step is not None and step.mid < 0.95 * facts.step  # the cast is gone, the product stays
+
+
+def test_what_is_made_on_the_device_is_not_copied_at_best() -> None:
+    facts = loop_calls.made_on_the_host()
+    use = said("make-on-device", facts)
+    assert isinstance(use, Use) and use.best is not None
+    assert any(isinstance(edit, Drop) and len(edit.rows) > 0 for edit in use.best.edits)
+
+
+@pytest.mark.parametrize(("op", "loops"), [("", True), ("aten::randn", False)])
+def test_a_line_whose_op_is_at_work_is_no_loop(op: str, loops: bool) -> None:
+    host = {"p": (Kind.OP, op)} if op else {}
+    cpu = ("oppppppppp" if op else "o         ") * 4
+    seen = (HostLine("train.py:9", "noise", 0.9, ""),)
+    facts = facts_of(sketch(cpu, " mmmm     " * 4, "|         " * 4, host=host), host_lines=seen)
+    assert isinstance(said("vectorise-loop", facts), Use) is loops
+    assert isinstance(said("move-io-off-step", facts), Use) is loops
 
 
 NEAR_MISSES: list[tuple[str, Callable[[], Facts], type[Outcome], str]] = [
@@ -94,6 +123,7 @@ NEAR_MISSES: list[tuple[str, Callable[[], Facts], type[Outcome], str]] = [
     ),
     ("cast-once", lambda: loop_calls.casting(trains=True), NoUse, "change in every step"),
     ("cast-once", lambda: loop_calls.casting(rows=8192), NoUse, "no weights"),  # which is the weight?
+    ("cast-once", lambda: loop_calls.casting_inside(shares_shape=True), NoUse, "no weights"),
     ("where-not-mask", lambda: loop_calls.masking(picked=1000), NoUse, "few numbers"),
     ("where-not-mask", lambda: loop_calls.masking(reads="aten::mm"), NoUse, "more is done"),
 ]

@@ -15,13 +15,14 @@ A function with a backward of its own is numbered in any case: one that an evalu
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Literal
 
 import msgspec
 import numpy as np
 
 from findwall.facts.facts import Facts, of_class, rows_of
-from findwall.facts.user_lines import parse_frame, sampled
+from findwall.facts.user_lines import line_of, parse_frame, sampled
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.claims import Claim, Figure, known, lines
 from findwall.model.events import Bool, Inputs, Kind
@@ -323,8 +324,9 @@ def _distinct(facts: StepFacts, ops: I64, names: tuple[str, ...]) -> list[tuple[
 
 
 def _place(facts: StepFacts, heads: I64, stretches: list[tuple[int, int]], share: float) -> str:
-    """The innermost frame of the person's own around the longest stretch; without frames, a line on which the
-    host was seen more often than in all the rest of the step."""
+    """The innermost frame of the person's own around the longest stretch; without frames, the line that most
+    of it was called from, where that was followed, or one on which the host was seen more often than in all
+    the rest of the step."""
     events = facts.timeline.events
     lengths = [int(events.end[heads[end - 1]] - events.start[heads[first]]) for first, end in stretches]
     first, end = stretches[int(np.argmax(lengths))]
@@ -333,5 +335,8 @@ def _place(facts: StepFacts, heads: I64, stretches: list[tuple[int, int]], share
         frame = parse_frame(facts.timeline.name_of(row)) if events.kind[row] == Kind.PYTHON else None
         if row in around and frame is not None and frame.own:
             return f"{frame.place} in {frame.function}"
+    called = Counter(place for row in heads[first:end].tolist() if (place := line_of(facts, row)) is not None)
+    if called:
+        return called.most_common(1)[0][0]
     line = sampled(facts)
     return f"{line.place} in {line.function}" if line is not None and line.share > 1.0 - share else ""

@@ -25,6 +25,7 @@ from findwall.step.library_set_up import shapes
 from findwall.step.step_facts import StepFacts, rows_matching
 from findwall.units import ms
 
+GAPS_READ = 200  # the longest: each is looked up among all ops
 # The op a person wrote, not the ones it calls.
 _ASKED = re.compile(
     r"^aten::(item|is_nonzero|nonzero|masked_select|unique\w*|_unique2|bincount|to|cpu|tolist|equal|allclose"
@@ -86,6 +87,30 @@ def shared_idle(facts: Facts, cause: str, rows: I64) -> F64:
     start = facts.timeline.events.start[rows]
     at = np.maximum(np.searchsorted(start, facts.queue.idle_until[positions], side="right") - 1, 0)
     return np.bincount(at, amounts, minlength=len(rows)).astype(np.float64)
+
+
+def host_op(facts: StepFacts, start: int, end: int) -> int:
+    """The op that ran on the host's own tensors for most of a gap: it launches nothing. -1: there is none."""
+    events = facts.timeline.events
+    rows = np.flatnonzero(events.is_kind(Kind.OP) & (events.start < end) & (events.end > start))
+    rows = rows[np.isin(events.thread[rows], facts.host.threads)]
+    calls = events.start[facts.links.launch[facts.queue.row[facts.queue.launched]]]
+    launches = [((calls >= events.start[row]) & (calls < events.end[row])).any() for row in rows.tolist()]
+    rows = rows[~np.array(launches, bool)]
+    inside = np.minimum(events.end[rows], end) - np.maximum(events.start[rows], start)
+    if len(rows) == 0 or inside.max() < MAJORITY_SHARE * (end - start):
+        return -1
+    return int(rows[int(np.argmax(inside))])
+
+
+def is_in_host_ops(facts: Facts) -> bool:
+    """Whether most of the host's own work is done inside single ops: a line was seen there as well, but no
+    Python was at work on it."""
+    positions, amounts = facts.idle_rows("host-work")
+    start, end = facts.queue.idle_from[positions], facts.queue.idle_until[positions]
+    longest = range(min(len(positions), GAPS_READ))
+    inside = [at for at in longest if host_op(facts, int(start[at]), int(end[at])) >= 0]
+    return float(amounts[inside].sum()) > MAJORITY_SHARE * float(amounts.sum())
 
 
 def merged(facts: StepFacts, rows: I64, idle: F64) -> list[Wait]:

@@ -30,13 +30,13 @@ import numpy as np
 
 from findwall.causes import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figure, Told, known, lines
 from findwall.facts.user_lines import Frame, loops_in_python, parse_frame, sampled, sampled_evidence
+from findwall.facts.waits import GAPS_READ, host_op
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.events import TORCH, Kind
 from findwall.step.step_facts import StepFacts
 from findwall.units import ms
 
 NAME = "host-work"
-GAPS_READ = 200  # the longest: each is looked up among all frames
 
 
 class _Where(msgspec.Struct, frozen=True):
@@ -105,9 +105,9 @@ def _doing(facts: StepFacts, position: int) -> _Where:
     frame = _frame(facts, start, end)
     if frame is not None:
         return _Where(frame.function, frame.place)
-    op = _host_op(facts, start, end)
-    if op:
-        return _Where(computes=op)
+    op = host_op(facts, start, end)
+    if op >= 0:
+        return _Where(computes=facts.timeline.name_of(op))
     before, after = _neighbours(facts, start, end)
     earlier = (position - 1) % len(facts.queue.row) if facts.queue.repeats else position - 1
     names = {**_launcher(facts, earlier, "before"), **_launcher(facts, position, "after")}
@@ -116,20 +116,6 @@ def _doing(facts: StepFacts, position: int) -> _Where:
     if after:
         names = {"after": after, **{key: name for key, name in names.items() if "after" not in key}}
     return _Where(call=_system_call(facts, start, end), **names)
-
-
-def _host_op(facts: StepFacts, start: int, end: int) -> str:
-    """The op that ran on the host's own tensors for most of a gap: it launches nothing."""
-    events = facts.timeline.events
-    rows = np.flatnonzero(events.is_kind(Kind.OP) & (events.start < end) & (events.end > start))
-    rows = rows[np.isin(events.thread[rows], facts.host.threads)]
-    calls = events.start[facts.links.launch[facts.queue.row[facts.queue.launched]]]
-    launches = [((calls >= events.start[row]) & (calls < events.end[row])).any() for row in rows.tolist()]
-    rows = rows[~np.array(launches, bool)]
-    inside = np.minimum(events.end[rows], end) - np.maximum(events.start[rows], start)
-    if len(rows) == 0 or inside.max() < MAJORITY_SHARE * (end - start):
-        return ""
-    return facts.timeline.name_of(int(rows[int(np.argmax(inside))]))
 
 
 def _launcher(facts: StepFacts, position: int, side: str) -> dict[str, str]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from findwall.facts.host_loops import mostly_over_parts
 from findwall.facts.memory_copies import BULK_BYTES, downloaded, downloads
 from findwall.facts.user_lines import loops_in_python, sampled, saving_ms, seen_at_ops
+from findwall.facts.waits import is_in_host_ops
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, ideal, lines, no_use, step_ms, surely, unless
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.replay.change import Change, Drop
@@ -31,7 +32,8 @@ def use(facts: Facts) -> Outcome:
     copied = downloads(facts).nbytes
     # A copy that takes longer than what is done with it is no part of it: remove-sync moves that.
     bulk = copied > BULK_BYTES and spent > facts.spent_ms("host-sync")
-    if not bulk and seen_at_ops(facts, MAJORITY_SHARE * spent / step_ms(facts)):
+    at_ops = seen_at_ops(facts, MAJORITY_SHARE * spent / step_ms(facts)) or is_in_host_ops(facts)
+    if not bulk and at_ops:
         return no_use("move-io-off-step/at-ops")
     line = sampled(facts, between_ops=True)
     saved = saving_ms(facts)

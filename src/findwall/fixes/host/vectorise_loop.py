@@ -26,6 +26,7 @@ import numpy as np
 
 from findwall.facts.host_loops import Loop, is_backward, launched_by, loop_line, small_loops
 from findwall.facts.user_lines import loops_in_python, parse_frame, pure_python, sampled
+from findwall.facts.waits import is_in_host_ops
 from findwall.fixes import (
     Claim,
     Facts,
@@ -168,6 +169,8 @@ def _on_the_host(facts: Facts) -> Outcome:
         return cannot_tell("vectorise-loop/unseen")
     if not loops_in_python(facts):
         return no_use("vectorise-loop/in-libraries")
+    if is_in_host_ops(facts):
+        return no_use("vectorise-loop/in-ops")
     figures = {"samples_share": sum(line.share for line in lines), "waits_ms": spent}
     seen = [Claim("line/of", names={"function": line.function}, places=[line.place]) for line in lines]
     claim = Claim("vectorise-loop/seen-at", figures, parts=seen)

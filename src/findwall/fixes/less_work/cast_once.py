@@ -21,8 +21,22 @@ from typing import Any
 import numpy as np
 
 from findwall.facts.gradient_free_work import head_of, heads_of
+from findwall.facts.rows_by_number import called_by
 from findwall.facts.user_lines import line_of
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gone, is_training, lines, no_use, time_of, unless
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Fix,
+    Outcome,
+    Use,
+    gone,
+    is_training,
+    lines,
+    no_use,
+    time_of,
+    to_floor,
+    unless,
+)
 from findwall.fixes.refusals import ON_CORES
 from findwall.model.catalogue import MENTION_SHARE
 from findwall.model.intervals import I64
@@ -52,7 +66,7 @@ def cheaper(torch: Any, x: Any, weight: Any) -> Any:
 
 
 def use(facts: Facts) -> Outcome:
-    atoms, heads = _casts(facts)
+    atoms, heads, products = _casts(facts)
     if len(atoms) == 0:
         return no_use("cast-once/none")
     spent = time_of(facts, atoms)
@@ -64,25 +78,35 @@ def use(facts: Facts) -> Outcome:
         places=lines(line_of(facts, int(heads[0]))),
     )
     change = gone(facts, atoms)
-    return Use(claim, change, likely=lambda made: change, uncurved=True, condition="weights-do-not-change")
+    # A product shares the memory with what the cast before it still writes: at best it runs at its floor.
+    best = change + to_floor(facts, products)
+    return Use(
+        claim,
+        best,
+        likely=lambda made: change,
+        may=(lambda made: best,),
+        uncurved=True,
+        condition="weights-do-not-change",
+    )
 
 
-def _casts(facts: WorkFacts) -> tuple[I64, I64]:
-    """Atoms of casts whose result the next product takes as its weight, and the ops that Python called."""
+def _casts(facts: WorkFacts) -> tuple[I64, I64, I64]:
+    """Atoms of casts whose result the next product takes as its weight, the casts, and the atoms of these
+    products."""
     heads = heads_of(facts)
     start = facts.timeline.events.start[heads]
     heads = heads[(start >= facts.queue.opens) & (start < facts.queue.closes)]
     names = [facts.timeline.name_of(row) for row in heads.tolist()]
-    found = [
-        cast
-        for place, name in enumerate(names)
-        if name in WEIGHTS
-        for cast in _before(facts, heads, names, place, WEIGHTS[name])
-    ]
-    mine = np.array(sorted(set(found)), np.int64)
+    casts: dict[int, list[int]] = {}
+    for place, name in enumerate(names):
+        if name in WEIGHTS:
+            row, where = int(heads[place]), WEIGHTS[name]
+            casts[row] = _before(facts, heads, names, place, where) + _inside(facts, row, where)
+    mine = np.array(sorted({cast for found in casts.values() for cast in found}), np.int64)
+    products = np.array([row for row, found in casts.items() if found], np.int64)
     op = facts.kernels.op[facts.atoms.index]
-    of = head_of(facts, heads)
-    return np.flatnonzero((op >= 0) & np.isin(of[np.maximum(op, 0)], mine)), mine
+    of = np.where(op >= 0, head_of(facts, np.concatenate([mine, products]))[np.maximum(op, 0)], -1)
+    return np.flatnonzero(np.isin(of, mine)), mine, np.flatnonzero(np.isin(of, products))
 
 
 def _before(facts: StepFacts, heads: I64, names: list[str], place: int, where: tuple[int, ...]) -> list[int]:
@@ -101,6 +125,23 @@ def _before(facts: StepFacts, heads: I64, names: list[str], place: int, where: t
         if cast is not None and any(one.dims == cast.dims and one.dtype != cast.dtype for one in shapes):
             found.append(int(heads[at]))
     return found
+
+
+def _inside(facts: StepFacts, row: int, where: tuple[int, ...]) -> list[int]:
+    """The casts that a product makes of its weight and its bias itself, as under autocast: what it is given
+    stands there in the type that it had before."""
+    given = Arguments(facts.timeline.inputs_of(row))
+    taken = given.tensor(0)
+    weights = [tensor for at in where if (tensor := given.tensor(at)) is not None]
+    if taken is None or any(one.dims == taken.dims for one in weights):
+        return []
+    return [
+        one
+        for one in called_by(facts, row)
+        if facts.timeline.name_of(one) == CAST
+        and (cast := Arguments(facts.timeline.inputs_of(one)).tensor(0)) is not None
+        and any(cast.dims == weight.dims and cast.dtype == weight.dtype for weight in weights)
+    ]
 
 
 FIX = Fix(

@@ -24,10 +24,11 @@ from findwall.facts.gradient_free_work import head_of, heads_of
 from findwall.facts.memory_copies import uploaded
 from findwall.facts.rows_by_number import called_by
 from findwall.facts.user_lines import line_of
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, no_use, step_ms
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, ideal, lines, no_use, step_ms
 from findwall.fixes.refusals import ON_CORES
 from findwall.model.catalogue import MENTION_SHARE
 from findwall.model.intervals import I64
+from findwall.replay.change import Change, Drop
 from findwall.step.step_facts import StepFacts
 from findwall.units import ms
 from findwall.work.op_arguments import Arguments, Tensor
@@ -82,8 +83,8 @@ def use(facts: Facts) -> Outcome:
         places=lines(line_of(facts, largest.maker)),
     )
     # Of what the host does meanwhile a trace shows too little for a figure: with it gone, 16.0 ms became 2.0
-    # where the replay of the same said 9.7 (H200).
-    return Use(claim)
+    # where the replay of the same said 9.7 (H200). At best the copies are gone as well, not only the wait.
+    return Use(claim, Change((Drop(rows),)) + ideal(facts, *FIX.moves))
 
 
 def _made(facts: WorkFacts) -> list[_Made]:

@@ -276,5 +276,6 @@ WORDS: dict[str, Words] = {
     ),
     "vectorise-loop/unseen": "nobody saw which line the host stood on: `findwall run` or with_stack=True",
     "vectorise-loop/in-libraries": "the host was seen inside libraries, not in loops of its own",
+    "vectorise-loop/in-ops": "the host computes inside single ops, in no loop of Python",
     "vectorise-loop/seen-at": _seen_at,
 }
