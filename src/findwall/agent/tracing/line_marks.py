@@ -36,6 +36,14 @@ def is_own(file: str) -> bool:
     return not str(Path(file).resolve()).startswith((*_LIBRARIES, _OWN))
 
 
+def _own_caller(frame: FrameType) -> FrameType | None:
+    """The next frame of the job's above this one: a job calls torch, which calls the job's own layer."""
+    above = frame.f_back
+    while above is not None and not is_own(above.f_code.co_filename):
+        above = above.f_back
+    return above
+
+
 class LineMarks:
     """From `begin` to `end`, on the thread that calls both."""
 
@@ -75,8 +83,8 @@ class LineMarks:
             return None
         if event == "line":
             self._mark(frame)
-        elif event == "return" and frame.f_back is not None and is_own(frame.f_back.f_code.co_filename):
-            self._mark(frame.f_back)  # its line goes on
+        elif event == "return" and (caller := _own_caller(frame)) is not None:
+            self._mark(caller)  # its line goes on
         return self._inside
 
     def _mark(self, frame: FrameType) -> None:
