@@ -5,7 +5,8 @@
 
 `roles.json` has the lines of twelve jobs and what each is for, written down before any of them was scored.
 While a job is observed, all lines that lead to an op are noted, not the innermost alone: a layer that teacher
-and student share is told apart by who calls it. What counts is the time of outermost ops in the traced steps.
+and student share is told apart by who calls it. What counts is the time of outermost ops in the traced steps,
+of each its median: on a busy machine one op that had to wait would be all there is.
 """
 
 from __future__ import annotations
@@ -101,13 +102,15 @@ def ops_of(folder: Path, job: dict[str, Any]) -> Iterator[tuple[str, int, str | 
     told, engine, labels = roles(graph.flow), in_backward(observed), Labels(job)
     outer = (graph.op >= 0) & ((parent < 0) | (graph.op[np.maximum(parent, 0)] < 0))
     events = facts.timeline.events
-    for row in np.flatnonzero(outer).tolist():
-        op = int(graph.op[row])
+    rows = np.flatnonzero(outer)
+    took = (events.end - events.start)[rows] / MS
+    for op in np.unique(graph.op[rows]).tolist():
         name = observed.names[int(observed.name[op])]
         mark = observed.names[int(observed.line[op])].removeprefix(LINE) if observed.line[op] >= 0 else ""
         wanted = "backward" if engine[op] else labels.role(mark, name) if mark else None
         said = ROLES[told[op]] if told[op] >= 0 else None
-        yield mark, op, wanted, said, float(events.end[row] - events.start[row]) / MS
+        mine = took[graph.op[rows] == op]
+        yield mark, op, wanted, said, float(np.median(mine)) * len(mine)
 
 
 def scored(folder: Path, job: dict[str, Any]) -> dict[str, Any]:
