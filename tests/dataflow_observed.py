@@ -19,7 +19,7 @@ from findwall.agent.tracing.observer import OBSERVER
 from findwall.dataflow.linking import Flow, link_flow
 from findwall.facts.facts import Facts
 from findwall.model.catalogue import UNNEEDED, WORTH_IT
-from findwall.model.dataflow import CUT, KEPT, LOOK, SAME, STATE
+from findwall.model.dataflow import CUT, KEPT, LOOK, SAME
 from findwall.readers import read_trace
 from findwall.readers.observed_steps import read_observed_steps
 from sketch import facts_of
@@ -35,7 +35,7 @@ def observe(step: Step, path: Path, iterations: int = 2) -> None:
     OBSERVER.begin(torch, path)
     lines = LineMarks(torch)
     try:
-        observing._tell(torch, STATE, state)
+        observing._tell_state(torch, state)
         lines.begin()
         for number in range(iterations):
             step()

@@ -144,7 +144,8 @@ def averages() -> Step:
         with torch.no_grad():
             nearest = (made @ codes.table.t()).argmax(1)
             fitting = codes.table[nearest]
-            mixed = torch.zeros_like(codes.table).index_add_(0, nearest, made)
+            room = torch.zeros_like(codes.table)
+            mixed = room.index_add_(0, nearest, made)
             codes.table.lerp_(mixed, 0.01)
         value = (made - target).square().mean() + (made - fitting).square().mean()
         value.backward()
@@ -193,7 +194,7 @@ OWN = [
     (averages, "_foreach_lerp_", {"average"}),
     (averages, "target = follows", {"teacher"}),
     (averages, "made = net", {"forward"}),
-    (averages, "mixed = torch", {"average"}),
+    (averages, "mixed = room", {"average"}),
     (averages, "table.lerp_", {"average"}),
     (averages, "nearest = (", {"loss"}),
     (averages, "grad.norm()", {"metric"}),

@@ -24,7 +24,7 @@ from findwall.agent.tracing.line_marks import LineMarks
 from findwall.agent.tracing.observer import BY, OBSERVER
 from findwall.apply.registry import REGISTRY, Call, Put, undo_all
 from findwall.machine import torch_device as machine
-from findwall.model.dataflow import BORN, CUT, KEPT, LOOK, SAME, SEEN, STATE
+from findwall.model.dataflow import BORN, BUFFERS, CUT, KEPT, LOOK, SAME, SEEN, STATE
 from findwall.model.measurement import OBSERVED_FILE, Observation
 
 ITERATIONS = 2  # the second shows what is alike in every step, and what of the first is used later
@@ -97,7 +97,7 @@ class Observing:
             OBSERVER.begin(engine.torch, self._path)
             self._puts.append(REGISTRY.hold(BY, "torch's observer of ops", OBSERVER.end))
             self._watch_reads(engine.torch)
-            _tell(engine.torch, STATE, state)
+            _tell_state(engine.torch, state)
             self._lines = LineMarks(engine.torch)
             self._puts.append(REGISTRY.hold(BY, "sys.settrace", self._lines.end))
             self._lines.begin()
@@ -194,6 +194,14 @@ def _tell(torch: Any, name: str, tensors: Iterable[Any]) -> None:
     with torch.autograd.profiler.record_function(name):
         for tensor in tensors:
             tensor.detach()
+
+
+def _tell_state(torch: Any, state: list[Any]) -> None:
+    parameters = [one for one in state if type(one) is torch.nn.Parameter]
+    with torch.autograd.profiler.record_function(STATE):
+        for one in parameters:
+            one.detach()
+        _tell(torch, BUFFERS, [one for one in state if type(one) is not torch.nn.Parameter])
 
 
 def _plain(torch: Any, tensor: Any) -> bool:

@@ -26,7 +26,7 @@ from findwall.dataflow.linking import (
 )
 from findwall.dataflow.usefulness import reached_from, reaching
 from findwall.dataflow.weights import weights_of
-from findwall.model.dataflow import BORN, MAKE, STATE
+from findwall.model.dataflow import BORN, BUFFERS, MAKE, STATE
 from findwall.model.events import Bool
 from findwall.model.intervals import I64
 
@@ -62,10 +62,10 @@ def _views_serve(flow: Flow, heads: I64, found: I64) -> None:
 
 
 def _in_inference(flow: Flow, heads: I64) -> list[Role]:
-    state = _state(flow)
-    weights = weights_of(flow, state, set())
+    parameters = _held(flow)
+    weights = weights_of(flow, parameters, set())
     # What one pass gives to the next, a word to go on from, is what it was there for.
-    number = _passes(flow, state)
+    number = _passes(flow, parameters)
     within = _without(flow, number[flow.writer] != number[flow.reader])
     behind = reached_from(flow, np.flatnonzero(weights.read))
     in_front = reaching(within, np.flatnonzero(weights.layer))
@@ -74,9 +74,9 @@ def _in_inference(flow: Flow, heads: I64) -> list[Role]:
     ]
 
 
-def _passes(flow: Flow, state: set[int]) -> I64:
+def _passes(flow: Flow, parameters: set[int]) -> I64:
     """The number of the pass of each row: one begins where the weight that is read first is read again."""
-    reads = np.isin(flow.storage, list(state)) & ~np.isin(flow.reader, of_ours(flow.observed))
+    reads = np.isin(flow.storage, list(parameters)) & ~np.isin(flow.reader, of_ours(flow.observed))
     first = flow.storage[reads][:1]
     begins = np.unique(flow.head[flow.reader[reads & np.isin(flow.storage, first)]])
     return np.searchsorted(begins, np.arange(len(flow.observed)), side="right")
@@ -138,11 +138,11 @@ class _Parts:
             if name.startswith(_UPDATES):
                 self.in_update[list(rows_under(observed, name))] = True
         trained = _trained(flow, self.recorded, self.backward)
-        state = _state(flow) | trained
+        parameters = _held(flow) | trained
         lasting = _lasting(flow, self.backward)
-        self.weights = weights_of(flow, state, lasting)
+        self.weights = weights_of(flow, parameters, lasting)
         # One pass at a time: what lasts is where the next one begins, and gradients are another's work.
-        passing = _without(flow, np.isin(flow.storage, list(state | lasting)))
+        passing = _without(flow, np.isin(flow.storage, list(parameters | lasting)))
         once = _without(passing, self.backward[passing.reader])
         layers = self.weights.layer & self.recorded
         self.to_forward = reaching(once, np.flatnonzero(layers))
@@ -153,7 +153,7 @@ class _Parts:
         self.to_backward = reaching(passing, np.flatnonzero(self.backward & (flow.head >= 0)))
         self.to_evaluation = reaching(once, np.flatnonzero(self.weights.layer))
         self.to_parameters = self._changing(flow, trained)
-        self.to_what_lasts = reaching(once, _writers(flow, lasting | state))
+        self.to_what_lasts = reaching(once, _writers(flow, lasting | parameters))
         learns = self.to_loss | self.to_parameters
         used = set(flow.storage[learns[flow.reader]].tolist()) & lasting
         self.to_what_trains = reaching(once, _writers(flow, used))
@@ -177,9 +177,10 @@ def _without(flow: Flow, links: Bool) -> Flow:
     )
 
 
-def _state(flow: Flow) -> set[int]:
-    """Parameters and buffers of modules."""
-    return set(flow.storage[np.isin(flow.reader, list(rows_under(flow.observed, STATE)))].tolist())
+def _held(flow: Flow) -> set[int]:
+    """Parameters of modules."""
+    rows = rows_under(flow.observed, STATE) - rows_under(flow.observed, BUFFERS)
+    return set(flow.storage[np.isin(flow.reader, list(rows))].tolist())
 
 
 def _trained(flow: Flow, recorded: Bool, backward: Bool) -> set[int]:
@@ -192,7 +193,7 @@ def _trained(flow: Flow, recorded: Bool, backward: Bool) -> set[int]:
     stepped = reached_from(once, np.flatnonzero(backward & (flow.head >= 0)))
     changed = stepped[heads[flow.wrote]] & ~recorded[heads[flow.wrote]] & ~backward[flow.wrote]
     found = read & set(flow.written[changed].tolist())
-    return found & _state(flow) or found  # the scale of a loss is changed by gradients too
+    return found & _held(flow) or found  # the scale of a loss is changed by gradients too
 
 
 def _lasting(flow: Flow, backward: Bool) -> set[int]:

@@ -1,4 +1,4 @@
-"""Which ops read weights: parameters and buffers, or what is made of nothing else and is as large.
+"""Which ops read weights: parameters, or what is made of nothing else and is as large.
 
 A cast of a weight, its exponential, a weight after an inner step of learning: a layer reads it as it would
 read the weight itself. A sum over a weight is none, so a penalty on weights makes no layer of the loss.
@@ -28,7 +28,7 @@ class Weights(msgspec.Struct, frozen=True):
         return self.read & ~self.made
 
 
-def weights_of(flow: Flow, state: set[int], kept: set[int]) -> Weights:
+def weights_of(flow: Flow, parameters: set[int], kept: set[int]) -> Weights:
     """`kept`: storages of no meaning here, such as an average that weights are mixed into."""
     observed = flow.observed
     backward = in_backward(observed)
@@ -46,7 +46,7 @@ def weights_of(flow: Flow, state: set[int], kept: set[int]) -> Weights:
         others, some, seen = False, False, set()
         for writer, storage, use in links[head]:
             maker = int(flow.head[writer]) if writer != BEFORE else BEFORE
-            if storage in state or (maker >= 0 and is_weight[maker]):
+            if storage in parameters or (maker >= 0 and is_weight[maker]):
                 seen.add(int(size[use]))
             elif maker == BEFORE:
                 # else memory that nobody has written yet

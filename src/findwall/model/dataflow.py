@@ -20,6 +20,7 @@ READ, CHANGE, OVERWRITE, MAKE = range(4)
 
 # Ranges that findwall itself puts into what is observed. Each holds a `detach` of every tensor it names.
 STATE = "findwall::state"  # parameters and buffers of modules, when the first iteration begins
+BUFFERS = "findwall::buffers"  # inside it, those that are no parameters
 BORN = "findwall::born"  # a batch that a loader gives: no op made it
 CUT = "findwall::step"  # between two iterations
 SAME = "findwall::same"  # what else lies in the host's memory and did not change all the while
