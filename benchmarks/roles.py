@@ -89,9 +89,9 @@ def ops_of(folder: Path, job: dict[str, Any]) -> Iterator[tuple[str, int, str | 
     """Mark, row, role by hand, role as decided, ms: each outermost op of the traced steps."""
     from findwall.dataflow.joining import joined
     from findwall.dataflow.linking import in_backward
-    from findwall.dataflow.roles import ROLES, roles
+    from findwall.dataflow.roles import roles
     from findwall.examine import facts_of
-    from findwall.model.dataflow import LINE
+    from findwall.model.dataflow import LINE, ROLES
     from findwall.readers import open_run
 
     facts = facts_of(open_run([folder / job["job"]]), None)[0]

@@ -14,9 +14,10 @@ import torch
 from torch import nn
 
 from dataflow_observed import Step, benchmark, flow_of
+from findwall.agent import observing
 from findwall.dataflow.linking import Flow
-from findwall.dataflow.roles import ROLES, roles
-from findwall.model.dataflow import LINE
+from findwall.dataflow.roles import roles
+from findwall.model.dataflow import LINE, ROLES, SEEN
 
 JOBS = benchmark("unneeded_jobs")
 
@@ -177,7 +178,28 @@ def second_order() -> Step:
     return step
 
 
+def acting() -> Step:
+    """What the host does with the actions of an agent nobody sees; how right it is, is one number."""
+    net = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    world, lessons = torch.randn(8, 16), torch.randn(32, 16)
+
+    def step() -> None:
+        with torch.no_grad():
+            actions = net(world)
+            observing._tell(torch, SEEN, [actions])
+            right = (net(lessons) > 0).float().mean()
+            observing._tell(torch, SEEN, [right])
+        net(lessons).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
 OWN = [
+    (acting, "actions = net", {"other"}),
+    (acting, "right = (net", {"evaluation"}),
     (own_update, "scaled = inputs", {"forward"}),
     (own_update, "guess = torch.tanh", {"forward"}),
     (own_update, "value = (guess", {"loss"}),

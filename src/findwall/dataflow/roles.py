@@ -4,17 +4,17 @@ A job that trains: autograd's engine runs the `backward` pass. What it has a nod
 where nothing flows from it into a layer. What flows into the parameters without it is the `update`; what
 flows from them into something else that lasts is an `average`. Of what records no gradient, `teacher` reads
 parameters and flows into the loss, `data` reads none and flows into the model, `evaluation` reads parameters
-and flows into nothing that is trained, `metric` is made of what training gave and is only looked at.
+and flows into nothing that is trained, `metric` is made of what training gave and is only looked at. Of what
+the host takes away, as an agent's actions, nobody sees what becomes: `other`.
 A job that does not train has `data`, `forward` and, where nothing flows into a layer any more, `other`.
 """
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 import msgspec
 import numpy as np
 
+from findwall.dataflow.joining import Joined
 from findwall.dataflow.linking import (
     BEFORE,
     Flow,
@@ -24,16 +24,12 @@ from findwall.dataflow.linking import (
     owners,
     rows_under,
 )
-from findwall.dataflow.usefulness import reached_from, reaching
+from findwall.dataflow.usefulness import reached_from, reaching, taken_by_host
 from findwall.dataflow.weights import weights_of
-from findwall.model.dataflow import BORN, BUFFERS, MAKE, STATE
+from findwall.model.dataflow import BORN, BUFFERS, MAKE, ROLES, STATE, Role
 from findwall.model.events import Bool
 from findwall.model.intervals import I64
 
-Role = Literal[
-    "data", "forward", "loss", "backward", "update", "average", "evaluation", "teacher", "metric", "other"
-]
-ROLES: tuple[Role, ...] = get_args(Role)
 _UPDATES = ("Optimizer.step#", "Optimizer.zero_grad#")
 
 
@@ -47,6 +43,11 @@ def roles(flow: Flow) -> I64:
     found[heads] = [ROLES.index(one) for one in said]
     _views_serve(flow, heads, found)
     return np.where(flow.head >= 0, found[np.maximum(flow.head, 0)], -1)
+
+
+def for_what(graph: Joined) -> I64:
+    """The role of the op of each host row of the trace, into ROLES; -1 unknown."""
+    return np.where(graph.op >= 0, roles(graph.flow)[np.maximum(graph.op, 0)], -1)
 
 
 def _views_serve(flow: Flow, heads: I64, found: I64) -> None:
@@ -106,7 +107,7 @@ def _in_training(flow: Flow, heads: I64) -> list[Role]:
         if parts.behind_recorded[head] or parts.behind_backward[head] or parts.weights.made[head]:
             return "metric"
         if parts.sees_weights[head]:
-            return "evaluation"
+            return "other" if parts.to_host[head] else "evaluation"
         return "data" if parts.to_evaluation[head] or parts.to_batch[head] else "other"
 
     return [role(head) for head in heads.tolist()]
@@ -157,6 +158,7 @@ class _Parts:
         learns = self.to_loss | self.to_parameters
         used = set(flow.storage[learns[flow.reader]].tolist()) & lasting
         self.to_what_trains = reaching(once, _writers(flow, used))
+        self.to_host = reaching(once, taken_by_host(observed))
         self.to_batch = reaching(once, _makers_of_batches(flow))
 
     def _changing(self, flow: Flow, trained: set[int]) -> Bool:

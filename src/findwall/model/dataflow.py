@@ -7,7 +7,7 @@ is used again once a storage is freed, so that alone it says little (`dataflow/l
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 import numpy as np
@@ -29,6 +29,13 @@ SEEN = "findwall::read"  # the host reads a tensor as it lies in memory
 LINE = "findwall::line "  # the job comes to this line: "findwall::line train.py:88"
 LOOK = "findwall::look"  # findwall looks at tensors: nothing of the job's
 OURS = "findwall::"
+
+
+# What an op is for (`dataflow/roles.py`).
+Role = Literal[
+    "data", "forward", "loss", "backward", "update", "average", "evaluation", "teacher", "metric", "other"
+]
+ROLES: tuple[Role, ...] = get_args(Role)
 
 
 class Region(msgspec.Struct, frozen=True):
