@@ -11,12 +11,15 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from msgspec.structs import replace
 from torch import nn
 
-from dataflow_observed import Step, benchmark, flow_of
+from dataflow_observed import Step, benchmark, facts_with_flow, flow_of
 from findwall.agent import observing
 from findwall.dataflow.linking import Flow
 from findwall.dataflow.roles import roles
+from findwall.facts.beside_the_model import beside_the_model
+from findwall.facts.step_views import split_by_phase
 from findwall.model.dataflow import LINE, ROLES, SEEN
 
 JOBS = benchmark("unneeded_jobs")
@@ -249,3 +252,41 @@ def test_a_word_to_go_on_from_is_no_input_of_the_same_pass(tmp_path: Path) -> No
     }
     assert by_name["aten::embedding"] == by_name["aten::linear"] == "forward"
     assert by_name["aten::softmax"] == by_name["aten::argmax"] == "other"
+
+
+def test_where_roles_are_known_they_decide_what_is_an_update(tmp_path: Path) -> None:
+    """Clipping gets gradients ready for it, outside of the optimizer's own range."""
+    net = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    inputs = torch.randn(32, 64)
+
+    def step() -> None:
+        net(inputs).square().mean().backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    facts = facts_with_flow(step, tmp_path)
+    assert facts.roles is not None
+    told, by_trace = split_by_phase(facts), split_by_phase(replace(facts, roles=None))
+    assert told["optimizer"] > by_trace["optimizer"] > 0
+    assert told["backward"] == pytest.approx(by_trace["backward"])
+
+
+def test_a_figure_from_inside_the_model_lies_beside_it(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    seen: list[torch.Tensor] = []
+    net[0].register_forward_hook(lambda module, given, made: seen.append(made.detach().sort(1).values.mean()))
+    inputs = torch.randn(64, 256)
+
+    def step() -> None:
+        seen.clear()
+        net(inputs).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    facts = facts_with_flow(step, tmp_path)
+    sorts = [facts.op_name(atom) == "aten::sort" for atom in range(len(facts.atoms.index))]
+    assert any(sorts) and beside_the_model(facts)[sorts].all()
+    assert not beside_the_model(replace(facts, roles=None))[sorts].any()
