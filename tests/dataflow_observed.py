@@ -20,7 +20,7 @@ from findwall.apply.registry import undo_all
 from findwall.dataflow.linking import Flow, link_flow
 from findwall.facts.facts import Facts
 from findwall.model.catalogue import UNNEEDED, WORTH_IT
-from findwall.model.dataflow import CUT, KEPT, LOOK, SAME, STATE
+from findwall.model.dataflow import CUT, KEPT, LOOK, SAME
 from findwall.readers import read_trace
 from findwall.readers.observed_steps import read_observed_steps
 from sketch import facts_of
@@ -39,7 +39,7 @@ def observe(step: Step, path: Path, iterations: int = 2) -> None:
     observing.Observing._watch_lookups(watching, torch)  # type: ignore[arg-type]
     observing.Observing._watch_losses(watching, torch)  # type: ignore[arg-type]
     try:
-        observing._tell(torch, STATE, state)
+        observing._tell_state(torch, state)
         lines.begin()
         for number in range(iterations):
             step()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,8 +44,8 @@ def test_memory_that_numpy_changes_is_not_the_same() -> None:
     assert len(same) == 1 and same[0] is other
 
 
-def test_lines_of_libraries_are_passed_by_and_nothing_is_left() -> None:
-    assert is_own(__file__) and not is_own(str(torch.__file__)) and not is_own("<string>")
+def marked(work: Callable[[], object]) -> list[str]:
+    """The lines that are marked while this runs."""
     seen: list[str] = []
 
     class Range:
@@ -59,10 +60,33 @@ def test_lines_of_libraries_are_passed_by_and_nothing_is_left() -> None:
         pytest.skip("somebody traces these tests")
     marks = LineMarks(fake)
     marks.begin()
-    torch.ones(2).add(1)
+    work()
     marks.end()
     assert sys.gettrace() is None and sys._getframe().f_trace is None
+    return seen
+
+
+def test_lines_of_libraries_are_passed_by_and_nothing_is_left() -> None:
+    assert is_own(__file__) and not is_own(str(torch.__file__)) and not is_own("<string>")
+    seen = marked(lambda: torch.ones(2).add(1))
     assert seen and all("test_observing.py:" in name for name in seen)
+
+
+def test_a_line_goes_on_once_torch_has_called_the_jobs_own_layer() -> None:
+    class Layer(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    layer, x = Layer(), torch.ones(2)
+    first = sys._getframe().f_lineno
+
+    def work() -> object:
+        return layer(x).sum()
+
+    seen = [int(name.rpartition(":")[2]) for name in marked(work)]
+    forward, line = Layer.forward.__code__.co_firstlineno + 1, first + 3
+    at = seen.index(forward)
+    assert seen[at - 1] == line and seen[at + 1] == line
 
 
 def test_there_is_one_observer() -> None:

@@ -25,7 +25,18 @@ from findwall.agent.tracing.line_marks import LineMarks
 from findwall.agent.tracing.observer import BY, OBSERVER
 from findwall.apply.registry import REGISTRY, Call, Put, undo_all
 from findwall.machine import torch_device as machine
-from findwall.model.dataflow import BORN, CUT, FILLED, KEPT, LOOK, SAME, SEEN, STATE, TARGETS
+from findwall.model.dataflow import (
+    BORN,
+    BUFFERS,
+    CUT,
+    FILLED,
+    KEPT,
+    LOOK,
+    SAME,
+    SEEN,
+    STATE,
+    TARGETS,
+)
 from findwall.model.measurement import OBSERVED_FILE, Observation
 
 ITERATIONS = 2  # the second shows what is alike in every step, and what of the first is used later
@@ -104,7 +115,7 @@ class Observing:
             if not machine.compiled_graphs():  # else the compiler would see another function, and begin anew
                 self._watch_losses(engine.torch)
                 self._watch_lookups(engine.torch)
-            _tell(engine.torch, STATE, state)
+            _tell_state(engine.torch, state)
             self._lines = LineMarks(engine.torch)
             self._puts.append(REGISTRY.hold(BY, "sys.settrace", self._lines.end))
             self._lines.begin()
@@ -253,6 +264,14 @@ def _count_filled(torch: Any, tokens: Any) -> None:
         until = int(used[-1]) + 1 if len(used) else 0
     if 0 < until < tokens.shape[1]:
         _tell(torch, f"{FILLED}{until}/{tokens.shape[1]}", [])
+
+
+def _tell_state(torch: Any, state: list[Any]) -> None:
+    parameters = [one for one in state if type(one) is torch.nn.Parameter]
+    with torch.autograd.profiler.record_function(STATE):
+        for one in parameters:
+            one.detach()
+        _tell(torch, BUFFERS, [one for one in state if type(one) is not torch.nn.Parameter])
 
 
 def _plain(torch: Any, tensor: Any) -> bool:

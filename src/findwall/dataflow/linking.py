@@ -142,7 +142,7 @@ class _Storage:
 
     def __init__(self, number: int, born: int) -> None:
         self.number, self.born = number, born
-        self.tensors: set[int] = set()  # that ops handed out
+        self.tensors: set[tuple[int, int]] = set()  # that ops handed out, with the type of their numbers
         self.writes: list[tuple[int, Region]] = []
 
     def write(self, row: int, region: Region) -> None:
@@ -255,7 +255,7 @@ class _Walk:
         """Whether it is one of Python's: nobody handed out such a tensor."""
         if region.dims or self._seen.devices[device] != HOST or self._seen.types[dtype] not in _OF_PYTHON:
             return False
-        return storage is None or tensor not in storage.tensors
+        return storage is None or (tensor, dtype) not in storage.tensors
 
     def _at(self, row: int, place: int, device: int) -> _Storage:
         """What lies at a place that an op was given."""
@@ -275,7 +275,7 @@ class _Walk:
         """What it changed or handed out has been written, by it unless an op inside it did."""
         given = self._given(row)
         for use in range(self._first[row], self._first[row + 1]):
-            way, place, region, _, device, tensor = self._uses[use]
+            way, place, region, dtype, device, tensor = self._uses[use]
             if way == READ:
                 continue
             is_given = (place, device) in given
@@ -284,7 +284,7 @@ class _Walk:
                 storage = self._at(row, place, device)
             elif storage is None or (storage.born < row and not is_given):
                 storage = self._new(place, device, row)
-            storage.tensors.add(tensor)
+            storage.tensors.add((tensor, dtype))
             if way == MAKE and is_given:
                 continue  # a view of what it was given
             if way == MAKE and self._allocates(row):

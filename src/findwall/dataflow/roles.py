@@ -1,29 +1,35 @@
 """What each op of a step is for, decided once from what flows where.
 
 A job that trains: autograd's engine runs the `backward` pass. What it has a node for is `forward`, and `loss`
-behind the last op that reads a parameter. What flows into the parameters without it is the `update`; what
+where nothing flows from it into a layer. What flows into the parameters without it is the `update`; what
 flows from them into something else that lasts is an `average`. Of what records no gradient, `teacher` reads
 parameters and flows into the loss, `data` reads none and flows into the model, `evaluation` reads parameters
-and flows into nothing that is trained, `metric` is made of what the model gave and is only looked at.
-A job that does not train has `data`, `forward` and, behind the last op that reads a parameter, `other`.
+and flows into nothing that is trained, `metric` is made of what training gave and is only looked at. Of what
+the host takes away, as an agent's actions, nobody sees what becomes: `other`.
+A job that does not train has `data`, `forward` and, where nothing flows into a layer any more, `other`.
 """
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
+import msgspec
 import numpy as np
 
-from findwall.dataflow.linking import BEFORE, Flow, in_backward, judged, owners, rows_under
-from findwall.dataflow.usefulness import changes, reached_from, reaching
-from findwall.model.dataflow import STATE
+from findwall.dataflow.joining import Joined
+from findwall.dataflow.linking import (
+    BEFORE,
+    Flow,
+    in_backward,
+    judged,
+    of_ours,
+    owners,
+    rows_under,
+)
+from findwall.dataflow.usefulness import reached_from, reaching, taken_by_host
+from findwall.dataflow.weights import weights_of
+from findwall.model.dataflow import BORN, BUFFERS, MAKE, ROLES, STATE, Role
 from findwall.model.events import Bool
 from findwall.model.intervals import I64
 
-Role = Literal[
-    "data", "forward", "loss", "backward", "update", "average", "evaluation", "teacher", "metric", "other"
-]
-ROLES: tuple[Role, ...] = get_args(Role)
 _UPDATES = ("Optimizer.step#", "Optimizer.zero_grad#")
 
 
@@ -35,68 +41,180 @@ def roles(flow: Flow) -> I64:
     said = _in_training(flow, heads) if in_backward(observed)[heads].any() else _in_inference(flow, heads)
     found = np.full(len(observed), -1, np.int64)
     found[heads] = [ROLES.index(one) for one in said]
+    _views_serve(flow, heads, found)
     return np.where(flow.head >= 0, found[np.maximum(flow.head, 0)], -1)
 
 
+def for_what(graph: Joined) -> I64:
+    """The role of the op of each host row of the trace, into ROLES; -1 unknown."""
+    return np.where(graph.op >= 0, roles(graph.flow)[np.maximum(graph.op, 0)], -1)
+
+
+def _views_serve(flow: Flow, heads: I64, found: I64) -> None:
+    """Who only shows a tensor in another way, or makes room for one, is for what follows."""
+    observed = flow.observed
+    makes, writes = np.zeros(len(observed), bool), np.zeros(len(observed), bool)
+    makes[observed.op[observed.way == MAKE]] = True
+    writes[flow.head[flow.wrote]] = True
+    own = in_backward(observed)
+    for head, following in zip(heads[-2::-1].tolist(), heads[:0:-1].tolist(), strict=True):
+        if makes[head] and not writes[head] and own[head] == own[following]:
+            found[head] = found[following]
+
+
 def _in_inference(flow: Flow, heads: I64) -> list[Role]:
-    reads, _ = _parameters(flow)
-    after = reached_from(flow, np.flatnonzero(reads))
-    last = int(np.flatnonzero(reads)[-1]) if reads.any() else -1
+    parameters = _held(flow)
+    weights = weights_of(flow, parameters, set())
+    # What one pass gives to the next, a word to go on from, is what it was there for.
+    number = _passes(flow, parameters)
+    within = _without(flow, number[flow.writer] != number[flow.reader])
+    behind = reached_from(flow, np.flatnonzero(weights.read))
+    in_front = reaching(within, np.flatnonzero(weights.layer))
     return [
-        "data" if not (after[head] or reads[head]) else "forward" if head <= last else "other"
-        for head in heads.tolist()
+        "data" if not behind[head] else "forward" if in_front[head] else "other" for head in heads.tolist()
     ]
 
 
+def _passes(flow: Flow, parameters: set[int]) -> I64:
+    """The number of the pass of each row: one begins where the weight that is read first is read again."""
+    reads = np.isin(flow.storage, list(parameters)) & ~np.isin(flow.reader, of_ours(flow.observed))
+    first = flow.storage[reads][:1]
+    begins = np.unique(flow.head[flow.reader[reads & np.isin(flow.storage, first)]])
+    return np.searchsorted(begins, np.arange(len(flow.observed)), side="right")
+
+
 def _in_training(flow: Flow, heads: I64) -> list[Role]:
-    observed = flow.observed
-    backward, recorded = in_backward(observed), _recorded(flow)
-    reads, trained = _parameters(flow)
-    feeds_parameters = reaching(flow, _writers_of(flow, trained))
-    feeds_what_lasts = reaching(flow, changes(flow))
-    behind = reached_from(flow, np.flatnonzero(reads))
-    behind_forward = reached_from(flow, np.flatnonzero(recorded))
-    behind_backward = reached_from(flow, np.flatnonzero(backward & (flow.head >= 0)))
-    in_update = np.zeros(len(observed), bool)
-    for name in observed.names:
-        if name.startswith(_UPDATES):
-            in_update[list(rows_under(observed, name))] = True
-    last_layer = _last_layers(flow, recorded & reads)
+    parts = _Parts(flow)
 
     def role(head: int) -> Role:
-        if backward[head]:
+        if parts.backward[head]:
             return "backward"
-        if in_update[head]:
+        to_forward, to_loss = parts.to_forward[head], parts.to_loss[head]
+        if parts.recorded[head]:
+            return "forward" if to_forward else "loss"
+        if parts.to_parameters[head]:
             return "update"
-        if recorded[head]:
-            return "loss" if head > last_layer[head] else "forward"
-        if behind_backward[head] and feeds_parameters[head]:
+        if to_forward or to_loss:
+            if parts.behind_recorded[head]:
+                return "forward" if to_forward else "loss"
+            return "teacher" if parts.sees_weights[head] else "data"
+        if parts.in_update[head]:
             return "update"
-        if feeds_parameters[head] and behind_forward[head]:
-            return "loss"  # weights of it, say
-        if feeds_parameters[head]:
-            return "teacher" if reads[head] or behind[head] else "data"
-        if feeds_what_lasts[head]:
-            return "average" if reads[head] or behind[head] else "other"
-        if reads[head]:
-            return "evaluation"
-        return "metric" if behind[head] else "other"
+        if parts.to_backward[head]:
+            return "backward"  # the gradient that it begins with
+        if parts.to_what_lasts[head]:
+            return _kept(parts, head)
+        if parts.behind_recorded[head] or parts.behind_backward[head] or parts.weights.made[head]:
+            return "metric"
+        if parts.sees_weights[head]:
+            return "other" if parts.to_host[head] else "evaluation"
+        return "data" if parts.to_evaluation[head] or parts.to_batch[head] else "other"
 
     return [role(head) for head in heads.tolist()]
 
 
-def _parameters(flow: Flow) -> tuple[Bool, set[int]]:
-    """Rows of outermost ops that read parameters or buffers; and which of these storages are written."""
-    told = np.isin(flow.reader, list(rows_under(flow.observed, STATE)))
-    state = set(flow.storage[told].tolist())
-    rows = flow.reader[np.isin(flow.storage, list(state)) & ~told]
-    reads = np.zeros(len(flow.observed), bool)
-    reads[flow.head[rows][flow.head[rows] >= 0]] = True
-    return reads, state & set(flow.written[flow.born[flow.written] == BEFORE].tolist())
+def _kept(parts: _Parts, head: int) -> Role:
+    """Of what flows into something that lasts, and is no parameter."""
+    trains = parts.to_what_trains[head]
+    if parts.behind_backward[head]:
+        return "metric"
+    if parts.weights.made[head]:
+        return "average"
+    if parts.behind_recorded[head]:
+        return "average" if trains else "metric"
+    if parts.sees_weights[head]:
+        return "teacher" if trains else "evaluation"
+    return "data" if trains else "other"
 
 
-def _writers_of(flow: Flow, storages: set[int]) -> I64:
-    return flow.wrote[np.isin(flow.written, list(storages))]
+class _Parts:
+    """Of a job that trains: which rows are what, each by itself."""
+
+    def __init__(self, flow: Flow) -> None:
+        observed = flow.observed
+        self.backward = in_backward(observed)
+        self.recorded = _recorded(flow) & ~self.backward
+        self.in_update = np.zeros(len(observed), bool)
+        for name in observed.names:
+            if name.startswith(_UPDATES):
+                self.in_update[list(rows_under(observed, name))] = True
+        trained = _trained(flow, self.recorded, self.backward)
+        parameters = _held(flow) | trained
+        lasting = _lasting(flow, self.backward)
+        self.weights = weights_of(flow, parameters, lasting)
+        # One pass at a time: what lasts is where the next one begins, and gradients are another's work.
+        passing = _without(flow, np.isin(flow.storage, list(parameters | lasting)))
+        once = _without(passing, self.backward[passing.reader])
+        layers = self.weights.layer & self.recorded
+        self.to_forward = reaching(once, np.flatnonzero(layers))
+        self.to_loss = reaching(once, np.flatnonzero(self.recorded))
+        self.behind_recorded = reached_from(once, np.flatnonzero(self.recorded))
+        self.behind_backward = reached_from(once, np.flatnonzero(self.backward & (flow.head >= 0)))
+        self.sees_weights = reached_from(once, np.flatnonzero(self.weights.read | self.weights.made))
+        self.to_backward = reaching(passing, np.flatnonzero(self.backward & (flow.head >= 0)))
+        self.to_evaluation = reaching(once, np.flatnonzero(self.weights.layer))
+        self.to_parameters = self._changing(flow, trained)
+        self.to_what_lasts = reaching(once, _writers(flow, lasting | parameters))
+        learns = self.to_loss | self.to_parameters
+        used = set(flow.storage[learns[flow.reader]].tolist()) & lasting
+        self.to_what_trains = reaching(once, _writers(flow, used))
+        self.to_host = reaching(once, taken_by_host(observed))
+        self.to_batch = reaching(once, _makers_of_batches(flow))
+
+    def _changing(self, flow: Flow, trained: set[int]) -> Bool:
+        """Rows that flow into parameters or gradients by themselves, through what an optimizer keeps too."""
+        passes = (self.recorded | self.backward)[np.maximum(flow.head, 0)]
+        steps = _without(flow, np.isin(flow.storage, list(trained)) | passes[flow.reader])
+        return reaching(steps, _writers(flow, trained | _gradients(flow, self.backward)))
+
+
+def _without(flow: Flow, links: Bool) -> Flow:
+    kept = ~links
+    return msgspec.structs.replace(
+        flow,
+        writer=flow.writer[kept],
+        reader=flow.reader[kept],
+        use=flow.use[kept],
+        storage=flow.storage[kept],
+    )
+
+
+def _held(flow: Flow) -> set[int]:
+    """Parameters of modules."""
+    rows = rows_under(flow.observed, STATE) - rows_under(flow.observed, BUFFERS)
+    return set(flow.storage[np.isin(flow.reader, list(rows))].tolist())
+
+
+def _trained(flow: Flow, recorded: Bool, backward: Bool) -> set[int]:
+    """Storages that the forward pass reads and gradients change, whoever holds them. What is made of other
+    parameters, and of no gradient, is no such change."""
+    heads = np.where(flow.head >= 0, flow.head, 0)
+    given = (flow.born[flow.storage] == BEFORE) & recorded[heads[flow.reader]]
+    read = set(flow.storage[given].tolist())
+    once = _without(flow, np.isin(flow.storage, list(read)) | backward[flow.reader])
+    stepped = reached_from(once, np.flatnonzero(backward & (flow.head >= 0)))
+    changed = stepped[heads[flow.wrote]] & ~recorded[heads[flow.wrote]] & ~backward[flow.wrote]
+    found = read & set(flow.written[changed].tolist())
+    return found & _held(flow) or found  # the scale of a loss is changed by gradients too
+
+
+def _lasting(flow: Flow, backward: Bool) -> set[int]:
+    """Storages that the job reads as they were before, and changes. Who fills one before anybody reads it has
+    found a place for something, no more."""
+    ours = np.zeros(len(backward), bool)
+    ours[of_ours(flow.observed)] = True
+    old = set(flow.storage[(flow.writer == BEFORE) & ~ours[flow.reader]].tolist())
+    changed = set(flow.written[~backward[flow.wrote]].tolist())
+    return (old & changed & set(np.flatnonzero(flow.born == BEFORE).tolist())) - _gradients(flow, backward)
+
+
+def _gradients(flow: Flow, backward: Bool) -> set[int]:
+    """Those that were there before."""
+    return set(flow.written[backward[flow.wrote] & (flow.born[flow.written] == BEFORE)].tolist())
+
+
+def _writers(flow: Flow, storages: set[int]) -> I64:
+    return flow.wrote[np.isin(flow.written, list(storages)) & ~in_backward(flow.observed)[flow.wrote]]
 
 
 def _recorded(flow: Flow) -> Bool:
@@ -109,11 +227,9 @@ def _recorded(flow: Flow) -> Bool:
     return found
 
 
-def _last_layers(flow: Flow, layers: Bool) -> I64:
-    """For each row the last op before the next backward pass that reads a parameter and is recorded."""
-    begins = np.flatnonzero(np.diff(in_backward(flow.observed).astype(np.int8), prepend=0) == 1)
-    rows = np.arange(len(flow.observed))
-    until = np.append(begins, len(rows))[np.searchsorted(begins, rows, side="right")]
-    places = np.flatnonzero(layers)
-    at = np.searchsorted(places, until) - 1
-    return np.where(at >= 0, places[np.maximum(at, 0)], len(rows)) if len(places) else np.full(len(rows), -1)
+def _makers_of_batches(flow: Flow) -> I64:
+    """Ops that wrote where a loader's batch lies."""
+    observed = flow.observed
+    told = np.isin(observed.op, list(rows_under(observed, BORN)))
+    use = np.searchsorted(observed.op, flow.wrote) + flow.place
+    return flow.wrote[np.isin(observed.storage[use], observed.storage[told])]

@@ -16,13 +16,11 @@ from findwall.dataflow.joining import Joined
 from findwall.dataflow.linking import Flow, in_backward, judged, owners, rows_under
 from findwall.dataflow.padded_rows import filled_rows
 from findwall.dataflow.repeats import repeats
-from findwall.dataflow.roles import ROLES, Role, roles
 from findwall.dataflow.row_work import RowWork, row_work
 from findwall.dataflow.usefulness import ACCUMULATES, used_heads, written_unseen
 from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL
 from findwall.model.dataflow import KEPT, LINE, Needless, Unneeded
 from findwall.model.intervals import F64, I64
-from findwall.units import NOT_ZERO_NS
 from findwall.work.work_facts import WorkFacts
 
 
@@ -36,14 +34,6 @@ def unneeded(facts: WorkFacts, graph: Joined | None) -> tuple[Unneeded, ...]:
     if written_unseen(graph.flow):
         return ()
     return _by_graph(facts, graph)
-
-
-def share_of(facts: WorkFacts, graph: Joined, atoms: I64, role: Role) -> float:
-    """Of the time of some atoms, that of ops which are for this."""
-    op = observed_ops(facts, graph)[atoms]
-    mine = (op >= 0) & (roles(graph.flow)[np.maximum(op, 0)] == ROLES.index(role))
-    own = facts.atoms.own[atoms]
-    return float(own[mine].sum() / max(float(own.sum()), NOT_ZERO_NS))
 
 
 def called_from(facts: WorkFacts, graph: Joined, atoms: I64) -> str:

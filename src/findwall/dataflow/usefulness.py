@@ -87,6 +87,13 @@ def _to_host(observed: Observed) -> I64:
     return found
 
 
+def taken_by_host(observed: Observed) -> I64:
+    """Ops with which the host takes more than a number: it may do anything with that, and give it back."""
+    several = np.array([bool(one.dims) for one in observed.regions], bool)[observed.region]
+    seen = np.isin(observed.op, list(rows_under(observed, SEEN)))
+    return np.unique(observed.op[several & (seen | np.isin(observed.op, _to_host(observed)))])
+
+
 def _without_a_result(observed: Observed) -> I64:
     """Ops that were given tensors, make none and change none: what they do is done elsewhere."""
     has = np.zeros(len(observed), bool)

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from findwall.causes.budget import claim_throttled, claim_whole, device_atoms
 from findwall.dataflow.joining import Joined, called, joined
+from findwall.dataflow.roles import for_what
 from findwall.dataflow.traced_loops import traced_loops
-from findwall.dataflow.unneeded import called_from, share_of, unneeded
+from findwall.dataflow.unneeded import called_from, unneeded
 from findwall.dataflow.wandering import wandering_reads
 from findwall.facts.facts import Facts
 from findwall.facts.gradient_free_work import without_gradients
@@ -94,6 +95,7 @@ def establish(
         ceilings=ceilings,
         whole=whole,
         called=None,
+        roles=None,
         counted=counted,
         profiled=profiled,
     )
@@ -105,7 +107,7 @@ def _with_dataflow(facts: Facts) -> Facts:
     however fast it is done."""
     graph = joined(facts)
     if graph is not None:
-        facts = replace(facts, called=called(graph))
+        facts = replace(facts, called=called(graph), roles=for_what(graph))
         loops, wandering = traced_loops(facts, graph), wandering_reads(graph.flow)
         facts = replace(facts, loops=loops, wandering=wandering)
     found = unneeded(facts, graph)
@@ -120,11 +122,11 @@ def _with_dataflow(facts: Facts) -> Facts:
 def _evaluation(facts: Facts, graph: Joined | None, others: tuple[Unneeded, ...]) -> tuple[Unneeded, ...]:
     """Of every step, where the graph shows that nothing which is trained needs it: a trace alone cannot."""
     found = without_gradients(facts) if graph is not None else None
-    if graph is None or found is None:
+    if graph is None or found is None or found.flows_into != "nothing":
         return ()
     atoms = np.setdiff1d(found.atoms, np.concatenate([found.atoms[:0], *(one.atoms for one in others)]))
     whole = float(facts.own[atoms].sum()) > MAJORITY_SHARE * float(facts.own[found.atoms].sum())
-    if not whole or share_of(facts, graph, atoms, "evaluation") <= MAJORITY_SHARE:
+    if not whole:
         return ()
     return (Unneeded("evaluation", atoms, -1, 0, called_from(facts, graph, atoms)),)
 

@@ -9,12 +9,16 @@ import numpy as np
 from findwall.facts.facts import of_class, rows_of
 from findwall.facts.gradient_free_work import backward_starts, unrecorded_rows
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES
+from findwall.model.dataflow import Role
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import I64
 from findwall.step.call_names import OPTIMIZER_STEP
 from findwall.step.parameter_updates import between_passes, on_shapes, parameter_shapes
 from findwall.step.step_facts import StepFacts, found_once, rows_matching
 from findwall.work.work_facts import WorkFacts
+
+_BESIDE: tuple[Role, ...] = ("update", "average", "evaluation", "teacher", "metric")
+_MODEL: tuple[Role, ...] = ("forward", "loss", "backward")
 
 
 @found_once
@@ -81,7 +85,9 @@ def _behind_optimizer(facts: StepFacts, ops: I64) -> Bool:
 @found_once
 def rows_beside_the_model(facts: WorkFacts) -> I64:
     """Device rows without gradients, and those of an average of the weights."""
-    return np.union1d(unrecorded_rows(facts), rows_of(facts, averages(facts)))
+    rows = np.unique(rows_of(facts, np.arange(len(facts.atoms.index))))
+    by_trace = np.isin(rows, np.union1d(unrecorded_rows(facts), rows_of(facts, averages(facts))))
+    return rows[facts.by_role(facts.links.launch[rows], by_trace, _BESIDE, _MODEL)]
 
 
 @found_once

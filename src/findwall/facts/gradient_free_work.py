@@ -95,6 +95,8 @@ def unrecorded_rows(facts: WorkFacts) -> I64:
 # -- forward work --------------------------------------------------------------------------------------
 
 Weights = Literal["trained", "others", "unknown"]
+# Where its results go: nowhere that training needs, into the loss; unknown where no graph tells.
+Flows = Literal["nothing", "loss", "unknown"]
 # Ops of layers, and which of their arguments is the weight.
 _LAYERS = {
     "aten::linear": 1,
@@ -132,6 +134,7 @@ class Gradientless(msgspec.Struct, frozen=True):
     switched: bool  # layers that train in training mode are in evaluation mode here
     has_loss: bool  # it works out the loss that is trained
     place: str  # the person's own line, with its function; empty where nothing tells
+    flows_into: Flows
     evaluates: bool  # most likely an evaluation: nothing that training needs is all of that
 
 
@@ -156,9 +159,20 @@ def without_gradients(facts: Facts) -> Gradientless | None:
     has_loss, place = _has_loss(facts, mine, trained), _place(facts, heads, stretches, share)
     # A teacher may have the same layers and be in evaluation mode; a name alone says little.
     told = has_loss or facts.rank.evaluates or (switched and _NAMED.search(place) is not None)
-    return Gradientless(
-        atoms, later, spent, share, weights, switched, has_loss, place, weights != "others" and told
-    )
+    flows = _flows_into(facts, atoms)
+    likely = weights != "others" and (flows == "nothing" or (flows == "unknown" and told))
+    return Gradientless(atoms, later, spent, share, weights, switched, has_loss, place, flows, likely)
+
+
+def _flows_into(facts: Facts, atoms: I64) -> Flows:
+    """Where most of it goes."""
+    launch, none = facts.links.launch[rows_of(facts, atoms)], np.zeros(len(atoms), bool)
+    most = MAJORITY_SHARE * float(facts.own[atoms].sum())
+    if float(facts.own[atoms[facts.by_role(launch, none, ("evaluation",), ())]].sum()) > most:
+        return "nothing"
+    if float(facts.own[atoms[facts.by_role(launch, none, ("teacher",), ())]].sum()) > most:
+        return "loss"
+    return "unknown"
 
 
 def is_forward_work(found: Gradientless) -> Claim:

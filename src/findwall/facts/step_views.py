@@ -10,6 +10,7 @@ import numpy as np
 
 from findwall.facts.facts import Facts
 from findwall.model.catalogue import MATRIX_CLASSES, SMALL_PART
+from findwall.model.dataflow import Role
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64, Intervals, union
 from findwall.model.machine import MATH_TYPES
@@ -30,6 +31,8 @@ _IDLE_PHASE = {
 }
 # Idle time in which the host did something of its own: outside of the model's modules it is no phase of it.
 _HOSTS_OWN = ("host-work", "gc-pause")
+# Of what runs inside a backward pass, the trace alone knows an optimizer that steps there.
+_NO_UPDATE: tuple[Role, ...] = ("data", "forward", "loss", "teacher", "evaluation", "metric")
 _MODULE = re.compile(r"^nn\.Module: ")
 OPTIMIZER = re.compile(r"^Optimizer\.(step|zero_grad)#|^## optimizer", re.IGNORECASE)
 
@@ -76,7 +79,8 @@ def _phase_of(facts: WorkFacts, rows: I64) -> I64:
     phase = np.full(len(rows), PHASES.index(first), np.int64)
     phase[links.backward[safe]] = PHASES.index("backward")
     updates = np.isin(rows, facts.kernels.row[facts.kernels.own_update])
-    phase[updates | _within(facts, issued)] = PHASES.index("optimizer")
+    updates = facts.by_role(launch, updates | _within(facts, issued), ("update",), _NO_UPDATE)
+    phase[updates] = PHASES.index("optimizer")
     loading = facts.host.activities["loader-starved"]
     phase[loading.covered_within(issued, issued + 1) > 0] = PHASES.index("loader")
     copies = events.kind[rows] == Kind.MEMCPY

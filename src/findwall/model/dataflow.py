@@ -7,7 +7,7 @@ is used again once a storage is freed, so that alone it says little (`dataflow/l
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 import numpy as np
@@ -21,6 +21,7 @@ READ, CHANGE, OVERWRITE, MAKE = range(4)
 
 # Ranges that findwall itself puts into what is observed. Each holds a `detach` of every tensor it names.
 STATE = "findwall::state"  # parameters and buffers of modules, when the first iteration begins
+BUFFERS = "findwall::buffers"  # inside it, those that are no parameters
 BORN = "findwall::born"  # a batch that a loader gives: no op made it
 CUT = "findwall::step"  # between two iterations
 SAME = "findwall::same"  # what else lies in the host's memory and did not change all the while
@@ -31,6 +32,13 @@ LOOK = "findwall::look"  # findwall looks at tensors: nothing of the job's
 TARGETS = "findwall::targets "  # of a loss: those that count, of all, "findwall::targets 614/4096"
 FILLED = "findwall::filled "  # places of a batch up to the end of its longest sample, of all: "… 118/512"
 OURS = "findwall::"
+
+
+# What an op is for (`dataflow/roles.py`).
+Role = Literal[
+    "data", "forward", "loss", "backward", "update", "average", "evaluation", "teacher", "metric", "other"
+]
+ROLES: tuple[Role, ...] = get_args(Role)
 
 
 class Region(msgspec.Struct, frozen=True):

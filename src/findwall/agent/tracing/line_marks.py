@@ -36,6 +36,14 @@ def is_own(file: str) -> bool:
     return not str(Path(file).resolve()).startswith((*_LIBRARIES, _OWN))
 
 
+def _own_caller(frame: FrameType) -> FrameType | None:
+    """The next frame of the job's above this one: a job calls torch, which calls the job's own layer."""
+    above = frame.f_back
+    while above is not None and not is_own(above.f_code.co_filename):
+        above = above.f_back
+    return above
+
+
 class LineMarks:
     """From `begin` to `end`, on the thread that calls both."""
 
@@ -89,11 +97,3 @@ class LineMarks:
         self._left -= 1
         with self._range(f"{LINE}{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"):
             pass
-
-
-def _own_caller(frame: FrameType) -> FrameType | None:
-    """The job's own code that is gone back to, perhaps through a library's."""
-    above = frame.f_back
-    while above is not None and not is_own(above.f_code.co_filename):
-        above = above.f_back
-    return above

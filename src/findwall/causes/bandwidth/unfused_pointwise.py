@@ -20,8 +20,8 @@ What helps:
 torch-compile (fuses chains by itself; reduce-overhead is the same with graphs around it), builtin-ops
 (layer_norm, rms_norm, gelu, cross_entropy instead of formulas written out), fused-loss over a large
 vocabulary, pairwise-product where differences of all pairs are squared and summed, bf16-autocast (half the
-bytes), lower-precision where numbers are fp64, channels-last where convolutions stand between. CUDA graphs alone do not help: they save launches, not
-bytes.
+bytes), lower-precision where numbers are fp64, channels-last where convolutions stand between. CUDA graphs
+alone do not help: they save launches, not bytes.
 Where much of it is forward work without gradients: evaluate-less-often.
 """
 

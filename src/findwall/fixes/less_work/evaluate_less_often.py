@@ -46,6 +46,8 @@ def use(facts: Facts) -> Outcome:
     found = without_gradients(facts)
     if found is None:
         return no_use("evaluate-less-often/none")
+    if found.flows_into == "loss" and found.weights != "others":
+        return no_use("evaluate-less-often/needed")
     change = gone(facts, found.atoms) + Change((NoHostWork(found.later),))
     return Use(
         Claim(f"evaluate-less-often/{_way(found)}", parts=[is_forward_work(found)]),

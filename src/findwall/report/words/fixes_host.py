@@ -199,6 +199,7 @@ WORDS: dict[str, Words] = {
         "||it takes {spent_ms:per_step}]]."
     ),
     "evaluate-less-often/none": "hardly any of the step is forward work without gradients",
+    "evaluate-less-often/needed": "what runs without gradients flows into the loss",
     "evaluate-less-often/other-layers": (
         "{parts[0]}: if its inputs come again, run it once and keep its outputs; if it feeds a metric, run "
         "it every n steps; keep a teacher."
