@@ -18,6 +18,7 @@ from findwall.model.machine import (
     Environment,
     Telemetry,
 )
+from findwall.model.memory_history import MemoryHistory
 from findwall.model.ncu_kernel import NcuReport
 from findwall.model.probes import Probes
 from findwall.model.watched import WatchedJob, WatchedRank
@@ -125,7 +126,7 @@ class Rank(msgspec.Struct, frozen=True):
 class Run(msgspec.Struct, frozen=True):
     """Everything the analysis may look at: the job as a whole, and its ranks in order."""
 
-    kind: str  # "torch-trace", "nsys", "run-folder", "ncu" or "watch"
+    kind: str  # "torch-trace", "nsys", "run-folder", "ncu", "memory-snapshot" or "watch"
     paths: tuple[str, ...]
     ranks: tuple[Rank, ...]
     ceilings: Ceilings = UNKNOWN_CEILINGS
@@ -139,6 +140,7 @@ class Run(msgspec.Struct, frozen=True):
     trials: tuple[Trial, ...] = ()  # fixes that were really made in it
     ncu: NcuReport | None = None  # kernels that Nsight Compute counted, of this job or alone
     watched: WatchedJob | None = None  # where the job ran already
+    memory: MemoryHistory | None = None  # what the allocator did and held
 
     @property
     def first(self) -> Rank:
