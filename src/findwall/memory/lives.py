@@ -71,8 +71,8 @@ def walk(history: DeviceHistory) -> Walk:
     off_by = int(lives.asked[lives.alive_at(count - 1)].sum()) - int(history.segments.requested.sum())
     return Walk(
         lives,
-        _total(lives, lives.asked, count),
-        _total(lives, lives.held, count),
+        total(lives, lives.asked, count),
+        total(lives, lives.held, count),
         _reserved(history),
         off_by,
         unpaired,
@@ -137,7 +137,7 @@ def _rounded(sizes: I64) -> I64:
     return np.maximum(-(-sizes // SMALLEST_BLOCK), 1) * SMALLEST_BLOCK
 
 
-def _total(lives: Lives, sizes: I64, count: int) -> I64:
+def total(lives: Lives, sizes: I64, count: int) -> I64:
     """Bytes alive after each event."""
     change = np.zeros(count + 2, np.int64)  # what was there before comes first, what never died goes last
     np.add.at(change, lives.born + 1, sizes)
