@@ -18,7 +18,7 @@ from findwall.model.claims import Claim
 from findwall.model.diagnosis import Diagnosis
 from findwall.model.machine import Ceilings
 from findwall.model.measured_run import Rank, Run
-from findwall.model.memory_history import MemoryHistory
+from findwall.model.memory_history import MemoryHistory, SnapshotRun
 from findwall.model.ncu_kernel import NCU, NcuReport
 from findwall.report.words.documents import worded
 from findwall.units import NS_PER_MS, NS_PER_S
@@ -51,7 +51,7 @@ def look_into(
     ceilings = ceilings or _ceilings(run)
     if run.ncu is not None and run.kind == NCU:
         return _look_into_kernels(run, run.ncu, ceilings, step_ms, what_if)
-    if run.memory is not None:
+    if isinstance(run, SnapshotRun):
         return _look_into_memory(run, run.memory, ceilings, step_ms, what_if)
     if run.watched is not None:
         from findwall.examine.watch_document import diagnose_watched  # a trace is read without it

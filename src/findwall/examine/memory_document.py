@@ -10,10 +10,10 @@ import numpy as np
 from findwall.examine.document_rows import curve, machine
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
 from findwall.memory.fragments import driver_calls, fragments, largest_request, needless_calls, private_free
-from findwall.memory.growth import growth
-from findwall.memory.kinds import KINDS, TEMPORARIES
-from findwall.memory.ladder import Rung, ladder
-from findwall.memory.phases import PHASES
+from findwall.memory.memory_growth import growth
+from findwall.memory.memory_kinds import KINDS, TEMPORARIES
+from findwall.memory.memory_ladder import Rung, ladder
+from findwall.memory.memory_phases import PHASES
 from findwall.model.claims import Claim, Figure, known, lines
 from findwall.model.diagnosis import (
     SCHEMA,

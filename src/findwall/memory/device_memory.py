@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from findwall.memory.call_stacks import CallStacks
-from findwall.memory.kinds import kinds
 from findwall.memory.lives import Mask, Walk, walk
-from findwall.memory.phases import BACKWARD, Phases, phases
+from findwall.memory.memory_kinds import kinds
+from findwall.memory.memory_phases import BACKWARD, Phases, phases
 from findwall.model.memory_history import I32, I64, CodeFrame, DeviceHistory, MemoryHistory
 
 

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 
 from findwall.memory.device_memory import DeviceMemoryFacts
-from findwall.memory.kinds import ACTIVATIONS
-from findwall.memory.phases import BACKWARD, FORWARD
+from findwall.memory.memory_kinds import ACTIVATIONS
+from findwall.memory.memory_phases import BACKWARD, FORWARD
 from findwall.model.memory_history import I64
 
 FEWEST = 3  # blocks: two calls of one function are no stack of layers

@@ -7,7 +7,7 @@ from pathlib import Path
 from findwall.errors import InputError
 from findwall.memory.snapshot_child import decoded
 from findwall.model.measured_run import Run
-from findwall.model.memory_history import SNAPSHOT
+from findwall.model.memory_history import SNAPSHOT, SnapshotRun
 from findwall.readers.allowance import Allowance
 from findwall.readers.raw_file import RawFile
 from findwall.readers.reader import Progress, Reader
@@ -32,7 +32,7 @@ def accepts(path: Path, head: bytes | None) -> bool:
 
 
 def _read(path: Path, _progress: Progress | None, _workers: int | None, allowance: Allowance) -> Run:
-    return Run(SNAPSHOT, (str(path),), (), memory=decoded(path, allowance.memory))
+    return SnapshotRun(SNAPSHOT, (str(path),), (), memory=decoded(path, allowance.memory))
 
 
 READER = Reader(SNAPSHOT, accepts, _read, alone=True)

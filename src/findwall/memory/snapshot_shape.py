@@ -67,7 +67,7 @@ def history(path: str, decoder: PlainPickle) -> MemoryHistory:
 def _whole(of: dict[str, Any], key: str, otherwise: int | None = None, most: int = MOST_BYTES) -> int:
     value = of.get(key, otherwise)
     if not isinstance(value, int) or not 0 <= value <= most:
-        raise RefusedError(f"is damaged: {key!r} is no size")
+        raise RefusedError(f"is damaged: {key!r} is not a size")
     return value
 
 
@@ -108,7 +108,7 @@ def _said(segments: list[dict[str, Any]], key: str, blocks: Blocks, sizes: I64) 
 def _address(of: dict[str, Any]) -> int:
     value = of.get("address")
     if not isinstance(value, int) or not -(1 << 63) <= value <= _64_BITS:
-        raise RefusedError("is damaged: 'address' is no address")
+        raise RefusedError("is damaged: 'address' is not an address")
     return value & _64_BITS  # C++ writes those past 2^63 as negative numbers
 
 

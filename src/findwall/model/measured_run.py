@@ -18,7 +18,6 @@ from findwall.model.machine import (
     Environment,
     Telemetry,
 )
-from findwall.model.memory_history import MemoryHistory
 from findwall.model.ncu_kernel import NcuReport
 from findwall.model.probes import Probes
 from findwall.model.watched import WatchedJob, WatchedRank
@@ -140,7 +139,6 @@ class Run(msgspec.Struct, frozen=True):
     trials: tuple[Trial, ...] = ()  # fixes that were really made in it
     ncu: NcuReport | None = None  # kernels that Nsight Compute counted, of this job or alone
     watched: WatchedJob | None = None  # where the job ran already
-    memory: MemoryHistory | None = None  # what the allocator did and held
 
     @property
     def first(self) -> Rank:

@@ -11,6 +11,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from findwall.model.measured_run import Run
+
 SNAPSHOT = "memory-snapshot"  # the kind of a run that is nothing but one
 
 U8 = npt.NDArray[np.uint8]
@@ -119,3 +121,9 @@ class MemoryHistory(msgspec.Struct, frozen=True):
     marked: tuple[Marked, ...] = ()
     settings: str = ""  # PYTORCH_CUDA_ALLOC_CONF
     notes: tuple[str, ...] = ()
+
+
+class SnapshotRun(Run, frozen=True, kw_only=True):
+    """A run of which nothing is known but what its allocator did. Apart from `Run`: few need this."""
+
+    memory: MemoryHistory

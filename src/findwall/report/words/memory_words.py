@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from findwall.model.claims import Claim
 from findwall.report.words import Words, capital, fill, number, spoken
-from findwall.units import format_gib
+from findwall.units import format_gib, format_share
 
 KIND_NAMES = {
     "unknown": "memory of an unknown kind",
@@ -26,8 +26,8 @@ def _peak(claim: Claim) -> str:
     where = f" in {'the optimizer' if phase == 'optimizer' else phase}" if phase else ""
     kind = KIND_NAMES[str(figures["kind"])]
     told = f"Requested memory peaks at {format_gib(number(claim, 'peak_gib'))}{where}. "
-    told += f"{format_gib(number(claim, 'kind_gib'))} of it ({number(claim, 'kind_share'):.0%}) is {kind}"
-    told = told.replace("%)", " %)")
+    share = format_share(number(claim, "kind_share"))
+    told += f"{format_gib(number(claim, 'kind_gib'))} of it ({share}) is {kind}"
     if claim.places and figures.get("line_gib"):
         told += f"; {claim.places[0]} alone holds {format_gib(number(claim, 'line_gib'))}"
     told += "."

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 import msgspec
 import numpy as np
 
-from findwall.memory.attention import written_out
 from findwall.memory.device_memory import DeviceMemoryFacts
-from findwall.memory.kinds import ACTIVATIONS, GRADIENTS, INPUTS, KEPT, PARAMETERS, TEMPORARIES
 from findwall.memory.lives import Lives, Mask, total
-from findwall.memory.phases import BACKWARD, FORWARD, OPTIMIZER
+from findwall.memory.memory_kinds import ACTIVATIONS, GRADIENTS, INPUTS, KEPT, PARAMETERS, TEMPORARIES
+from findwall.memory.memory_phases import BACKWARD, FORWARD, OPTIMIZER
 from findwall.memory.repeated import repeated_blocks
+from findwall.memory.written_out_attention import written_out
 from findwall.model.memory_history import I64
 
 WORTH_A_RUNG = 0.01  # of the peak: less is within what a prediction misses

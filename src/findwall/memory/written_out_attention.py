@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 
 from findwall.memory.device_memory import DeviceMemoryFacts
-from findwall.memory.kinds import ACTIVATIONS, TEMPORARIES, WORKSPACE
 from findwall.memory.lives import Mask
-from findwall.memory.phases import BACKWARD, FORWARD
+from findwall.memory.memory_kinds import ACTIVATIONS, TEMPORARIES, WORKSPACE
+from findwall.memory.memory_phases import BACKWARD, FORWARD
 
 PRODUCTS = frozenset(("bmm", "baddbmm", "mm", "addmm"))
 SOFTMAX = frozenset(("exp", "_softmax", "softmax_int"))

@@ -80,12 +80,12 @@ def _backward(history: DeviceHistory, stacks: CallStacks) -> npt.NDArray[np.bool
     if not (thread[births] == MAIN).any():
         return None
     frees = events.at(FREE_REQUESTED, FREE_COMPLETED)
-    # Where only allocations have stacks, a free without one says nothing: it goes with what comes next.
+    # Where only allocations have stacks, a free without one says nothing. It goes with what came before:
+    # backward makes something before it frees the first activation.
     telling = births | frees if (thread[frees] != NO_PYTHON).any() else births
-    telling = telling & (thread != OTHER_THREAD)
-    rows = np.flatnonzero(telling)
-    following = np.minimum(np.searchsorted(rows, np.arange(len(events))), len(rows) - 1)
-    found: npt.NDArray[np.bool_] = thread[rows[following]] != MAIN
+    rows = np.flatnonzero(telling & (thread != OTHER_THREAD))
+    before = np.maximum(np.searchsorted(rows, np.arange(len(events)), side="right") - 1, 0)
+    found: npt.NDArray[np.bool_] = thread[rows[before]] != MAIN
     return found
 
 

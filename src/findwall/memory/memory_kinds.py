@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from findwall.memory.call_stacks import CallStacks
 from findwall.memory.lives import BEFORE, Lives
-from findwall.memory.phases import BACKWARD, FORWARD, OPTIMIZER, SET_UP, Phases
+from findwall.memory.memory_phases import BACKWARD, FORWARD, OPTIMIZER, SET_UP, Phases
 from findwall.model.memory_history import I64
 
 KINDS = (
