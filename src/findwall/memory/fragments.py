@@ -90,8 +90,7 @@ def needless_calls(history: DeviceHistory, walk: Walk) -> int:
     """Times the driver was asked for memory although as much was free already, in pieces."""
     events = history.events
     taken = np.flatnonzero(events.at(SEGMENT_ALLOC, SEGMENT_MAP))
-    before = np.maximum(taken - 1, 0)
-    free = walk.reserved[before] - walk.held[before]
+    free = walk.reserved[taken] - events.size[taken] - walk.held[taken]
     return int((free >= events.size[taken]).sum())
 
 
