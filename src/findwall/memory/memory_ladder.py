@@ -82,7 +82,7 @@ def _checkpoint(facts: DeviceMemoryFacts) -> Iterator[Rung]:
         )
     again[0] = msgspec.structs.replace(lives, died=until)
     peak = peak_of(_together(again), facts.phases.count)
-    yield Rung("checkpoint-blocks", peak, peak, peak, slower=True, line=blocks.line, count=len(blocks.rows))
+    yield Rung("checkpoint-blocks", peak, peak, peak, slower=True, line=blocks.line, count=blocks.times)
 
 
 def _together(parts: list[Lives]) -> Lives:

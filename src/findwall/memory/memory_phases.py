@@ -108,7 +108,9 @@ class _Cut:
         updating: npt.NDArray[np.bool_],
         count: int,
     ) -> None:
-        self._lives, self._stacks, self._stack, self._updating = lives, stacks, stack, updating
+        self._stacks, self._stack, self._updating = stacks, stack, updating
+        order = np.argsort(lives.born, kind="stable")
+        self._born, self._died = lives.born[order], lives.died[order]
         self._count = count
         self._forward_stacks: set[int] = set()
 
@@ -126,9 +128,10 @@ class _Cut:
         if len(updates):
             return start + int(updates[-1]) + 1
         if end < self._count:  # up to the next backward: its first activation
-            born, died = self._lives.born, self._lives.died
-            kept = born[(born >= start) & (born < end) & (died >= end) & (died < after)]
-            return int(kept.min()) if len(kept) else start
+            born, died = self._born, self._died
+            mine = slice(*np.searchsorted(born, (start, end)).tolist())
+            kept = born[mine][(died[mine] >= end) & (died[mine] < after)]
+            return int(kept[0]) if len(kept) else start
         if follows:  # the last backward is over: a forward is known by what an earlier one did
             again = np.flatnonzero(np.isin(self._stack[start:end], list(self._forward_stacks)))
             return start + int(again[0]) if len(again) else end

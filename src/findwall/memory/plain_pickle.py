@@ -2,7 +2,7 @@
 
 `pickle` would make a dict an event, and what it imports it runs. Here the dicts of a snapshot become rows and
 numbers as soon as they are whole: an event a row of columns, a frame and a stack a number each. Runs of
-events that look alike, which are nearly all of a file, are taken by one pattern at a time.
+events that look alike, which are nearly all of a file, are taken together (`event_windows`).
 """
 
 from __future__ import annotations
@@ -10,32 +10,22 @@ from __future__ import annotations
 import re
 import struct
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from findwall.memory.event_windows import EventPattern, EventWindow, are_references
 from findwall.model.memory_history import ACTIONS
 
 LONGEST_TEXT = 1 << 16  # characters: names of C++ templates are a tenth of that; longer ones are cut
-ROWS_AT_ONCE = 4096  # events that become columns together
 MOST_PATTERNS = 8  # of events with other keys, or in another order: torch has written three
 DEEPEST = 1000  # lists and dicts in each other; a snapshot has six
 FRAME_KEYS = frozenset(("name", "filename", "line"))
 _ACTION_OF = {name: number for number, name in enumerate(ACTIONS)}
 _64_BITS = (1 << 64) - 1
 
-_GET = rb"(?:h.|j....)"
-_PUT = rb"(?:\x94|q.|r....)"
-_LONG = rb"\x8a(?:" + b"|".join(re.escape(bytes([size])) + b".{%d}" % size for size in range(1, 10)) + b")"
-_SHORT = rb"\x8c(?:" + b"|".join(re.escape(bytes([size])) + b".{%d}" % size for size in range(64)) + b")"
-_SEEN = rb"(K.|M..|J....|" + _LONG + rb"|" + _GET + rb"|[N\x88\x89])"  # and nothing that the memo keeps
-_TEXT = _SEEN[:-1] + rb"|" + _SHORT + _PUT + rb"?)"
-_FRAMES = re.compile(rb"(" + _GET + rb"*)e", re.DOTALL)
-_LIST = re.compile(rb"\](" + _PUT + rb"?)(\(?)", re.DOTALL)
-_EACH_GET = re.compile(_GET, re.DOTALL)
-_COLUMNS = ("action", "addr", "device_free", "size", "stream", "time_us")
-
-
-Tokens = Sequence[bytes]
+_EACH_GET = re.compile(rb"h.|j....", re.DOTALL)
 
 
 class RefusedError(Exception):
@@ -89,10 +79,8 @@ class PlainPickle:
         self._place: dict[int, int] = {}  # where the memo holds a list or dict that may yet become a number
         self._text_places: dict[int, int] = {}  # the same of texts, by identity: equal ones are held apart
         self._taken = 0  # rows that are in a list already
-        self._patterns: dict[tuple[int, ...], _Pattern] = {}
-        self._values = _Values(self._decoded)
-        self._bodies: dict[bytes, Stack] = {}  # stacks by the references that make them
-        self._following: dict[int, bytes] = {}  # references that came after a stack
+        self._patterns: dict[tuple[int, ...], EventPattern] = {}
+        self._bodies: dict[bytes, Stack] = {b"": self.stacks[()]}  # by the references that make them
         self._do: dict[int, Callable[[], None]] = {
             ord(code): getattr(self, f"_{name}") for code, name in _OPCODES.items()
         }
@@ -286,7 +274,7 @@ class PlainPickle:
     def _extend_by_rows(self, target: Any, items: list[Any]) -> None:
         end = len(self.columns)
         start = end - len(items)
-        if start < self._taken or any(item is not _EVENT for item in items):
+        if start < self._taken or items.count(_EVENT) != len(items):
             raise RefusedError("mixes events with other things")
         self._taken = end
         if target and isinstance(target[-1], Rows) and target[-1].end == start:
@@ -356,133 +344,75 @@ class PlainPickle:
         if keys[-1] != "frames":  # all versions write them last
             return
         if -1 not in places and places not in self._patterns and len(self._patterns) < MOST_PATTERNS:
-            self._patterns[places] = _Pattern(keys, places)
+            self._patterns[places] = EventPattern(self._data, keys, places)
 
     def _run_of_events(self) -> bool:
         """Take events as long as they look like one that was seen; whether there was any."""
         for pattern in self._patterns.values():
-            rows: list[tuple[bytes, ...]] = []
-            stacks: list[int] = []
-            at = self._at - 1
-            while len(rows) < ROWS_AT_ONCE and (found := pattern.head(self._data, at)) is not None:
-                tokens = found.groups()
-                end = self._take_frames(pattern, tokens, found.end(), stacks)
-                if end is None:
-                    break
-                rows.append(tokens)
-                at = end
-            if rows:
-                self._at = at
-                self._add_rows(pattern, rows, stacks)
-                self._stack.extend([_EVENT] * len(rows))
+            found = pattern.run_at(self._at - 1)
+            if found is not None and (count := self._add_rows(*found)):
+                self._stack.extend([_EVENT] * count)
                 return True
         return False
 
-    def _take_frames(
-        self, pattern: _Pattern, tokens: tuple[bytes, ...], at: int, stacks: list[int]
-    ) -> int | None:
-        """The stack of an event, whose other values these are: where the event ends, if it ends there.
+    def _add_rows(self, window: EventWindow, rows: slice) -> int:
+        """Rows of a window become rows of the columns, as far as their frames are references; how many."""
+        stacks = self._stacks_of(window, rows)
+        count = len(stacks)
+        if not count:
+            return 0
+        rows = slice(rows.start, rows.start + count)
+        none = np.zeros(count, np.int64)
+        values = {key: column[rows] for key, column in window.numbers.items()}
+        actions, places = np.unique(window.action[rows], return_inverse=True)
+        codes = [_ACTION_OF.get(self._get(place), 0) for place in actions.tolist()]
+        columns = self.columns
+        columns.stack.frombytes(np.array(stacks, np.int32).tobytes())
+        columns.action.frombytes(np.array(codes, np.uint8)[places].tobytes())
+        columns.address.frombytes(values.get("addr", values.get("device_free", none)).tobytes())
+        columns.size.frombytes(values.get("size", none).tobytes())
+        columns.time.frombytes(values.get("time_us", none - 1).tobytes())
+        self._at = int(window.finish[rows.stop - 1])
+        return count
 
-        What the memo keeps is kept in its order: the event, its texts, its list of frames.
-        """
-        data = self._data
-        if data[at] != 0x5D:  # a list that was there before
-            end = at + (2 if data[at] == 0x68 else 5)
-            if data[at] not in b"hj" or data[end] != 0x75:
-                return None
-            self._keep_all(pattern, tokens)
-            stacks.append(self._frames_of(self._values[data[at:end]]))
-            return end + 1
-        found = _LIST.match(data, at)
-        assert found is not None
-        own, many = found.groups()
-        body = self._body(found.end(), stacks[-1] if stacks else -1) if many else b""
-        if body is None:
-            return None
-        end = found.end() + (len(body) + 1 if many else 0)
-        if data[end] != 0x75:
-            return None
-        self._keep_all(pattern, tokens)
-        number = self._bodies.get(body)
-        if number is None:
-            frames = tuple(self._values[one] for one in _EACH_GET.findall(body))
-            number = self._bodies[body] = self._stack_number(frames)
-        if own:
-            self._keep(own, number)
-        stacks.append(number)
-        return end + 1
+    def _stacks_of(self, window: EventWindow, rows: slice) -> list[int]:
+        """Their stacks, up to the first whose frames are more than references."""
+        data, bodies = self._data, self._bodies
+        spans = zip(window.body[rows].tolist(), window.body_end[rows].tolist(), strict=True)
+        written = [data[start:end] for start, end in spans]
+        for body in dict.fromkeys(written):
+            if body not in bodies:
+                if not are_references(body):
+                    break  # frames that come for the first time; those that follow may speak of them
+                frames = tuple(self._get(_place(token)) for token in _EACH_GET.findall(body))
+                bodies[body] = self._stack_number(frames)
+        numbers = list(map(bodies.get, written))
+        if None in numbers:
+            numbers = numbers[: numbers.index(None)]
+            rows = slice(rows.start, rows.start + len(numbers))
+        self._keep(window, rows, numbers)
+        shared = np.flatnonzero(window.is_shared[rows]).tolist()
+        for row, place in zip(shared, window.shared[rows][shared].tolist(), strict=True):
+            numbers[row] = self._frames_of(self._get(place))  # type: ignore[call-overload]
+        return numbers  # type: ignore[return-value]
 
-    def _body(self, at: int, before: int) -> bytes | None:
-        """References to frames up to the end of their list. Most often they are those that came after the
-        stack before, too."""
-        guess = self._following.get(before)
-        if guess is not None and self._data.startswith(guess, at) and self._data[at + len(guess)] == 0x65:
-            return guess
-        found = _FRAMES.match(self._data, at)
-        if found is None:
-            return None
-        self._following[before] = found[1]
-        return found[1]
-
-    def _keep_all(self, pattern: _Pattern, tokens: tuple[bytes, ...]) -> None:
-        if tokens[0]:
-            self._keep(tokens[0], _EVENT)
-        for column in pattern.texts:
-            token = tokens[column]
-            if token[0] == 0x8C and len(token) > (end := 2 + token[1]):
-                self._keep(token[end:], token[2:end].decode("utf-8", "replace"))
-
-    def _add_rows(self, pattern: _Pattern, rows: list[tuple[bytes, ...]], stacks: list[int]) -> None:
-        """Columns of tokens become columns of numbers."""
-        _, *tokens = zip(*rows, strict=True)
-        of: dict[str, Tokens] = dict(zip(pattern.keys, tokens, strict=False))
-        zero, value, columns = (b"K\0",) * len(rows), self._values.__getitem__, self.columns
-        columns.stack.extend(stacks)
-        address = of.get("addr") or of.get("device_free") or zero
-        columns.address.extend([number & _64_BITS for number in map(value, address)])
-        columns.size.extend(map(value, of.get("size", zero)))
-        columns.time.extend(map(self._decoded, of.get("time_us") or (b"J\xff\xff\xff\xff",) * len(rows)))
-        columns.action.extend([_ACTION_OF.get(name, 0) for name in map(value, of["action"])])
-
-    def _keep(self, put: bytes, value: Any) -> None:
-        if len(put) > 1 and int.from_bytes(put[1:], "little") != len(self._memo):
-            raise RefusedError(f"is damaged near byte {self._at:,}")
-        self._memo.append(value)
-
-    def _decoded(self, token: bytes) -> Any:
-        code = token[0]
-        if code == 0x8A:  # LONG1
-            return int.from_bytes(token[2:], "little", signed=True)
-        if code in b"KMJ":
-            return int.from_bytes(token[1:], "little", signed=code == 0x4A)
-        if code in b"hj":
-            return self._get(int.from_bytes(token[1:], "little"))
-        if code == 0x8C:
-            return token[2 : 2 + token[1]].decode("utf-8", "replace")
-        return {b"N": None, b"\x88": True, b"\x89": False}[token]
+    def _keep(self, window: EventWindow, rows: slice, numbers: list[Any]) -> None:
+        """What the memo keeps of events, in its order: an event, its texts, its list of frames."""
+        kept = [window.is_kept[rows], *(text[2][rows] for text in window.texts), window.keeps_list[rows]]
+        places = np.cumsum(np.array(kept, np.int64).T).reshape(-1, len(kept)).T - 1
+        fresh = np.full(int(places[-1, -1]) + 1 if numbers else 0, _EVENT, object)
+        for (start, length, _), is_kept, place in zip(window.texts, kept[1:], places[1:], strict=False):
+            fresh[place[is_kept]] = ""  # most are
+            for row in np.flatnonzero(is_kept & (length[rows] > 0)).tolist():
+                first = int(start[rows][row])
+                text = self._data[first : first + int(length[rows][row])]
+                fresh[place[row]] = text.decode("utf-8", "replace")
+        fresh[places[-1][kept[-1]]] = np.array(numbers, object)[kept[-1]]
+        self._memo.extend(fresh.tolist())
 
 
-class _Values(dict[bytes, Any]):
-    """What tokens stand for, decoded once: addresses, sizes and names come again and again."""
-
-    def __init__(self, decode: Callable[[bytes], Any]) -> None:
-        self._decode = decode
-
-    def __missing__(self, token: bytes) -> Any:
-        value = self[token] = self._decode(token)
-        return value
-
-
-class _Pattern:
-    """Events with these keys in this order, each key a reference into the memo, and the frames last."""
-
-    def __init__(self, keys: list[str], places: tuple[int, ...]) -> None:
-        self.keys = keys[:-1]
-        named = [b"h%c" % place if place < 256 else b"j" + place.to_bytes(4, "little") for place in places]
-        values = [_SEEN if key in _COLUMNS else _TEXT for key in self.keys] + [b""]
-        self.texts = [at for at, value in enumerate(values, 1) if value is _TEXT]
-        pairs = (re.escape(name) + value for name, value in zip(named, values, strict=True))
-        self.head = re.compile(rb"\}(" + _PUT + rb"?)\(" + b"".join(pairs), re.DOTALL).match
+def _place(token: bytes) -> int:
+    return int.from_bytes(token[1:], "little")
 
 
 _CALLS = frozenset(("REDUCE", "NEWOBJ", "NEWOBJ_EX", "OBJ", "BUILD"))

@@ -21,6 +21,7 @@ class Blocks(msgspec.Struct, frozen=True):
 
     rows: list[I64]
     ends: list[int]
+    times: int  # blocks of one forward pass
     line: int
 
 
@@ -33,7 +34,7 @@ def repeated_blocks(facts: DeviceMemoryFacts) -> Blocks | None:
     lives, phases = facts.walk.lives, facts.phases
     stretch = phases.stretch_of(lives.born)
     waiting = facts.kinds == ACTIVATIONS
-    rows, ends, line = [], [], -1
+    rows, ends, times, line = [], [], 0, -1
     for at in np.flatnonzero(phases.phase[:-1] == FORWARD).tolist():
         if phases.phase[at + 1] != BACKWARD:
             continue
@@ -46,10 +47,12 @@ def repeated_blocks(facts: DeviceMemoryFacts) -> Blocks | None:
         edges.append(_last_end(mine, found, lives.born, phases.end(at)))
         for start, end in pairwise(edges):
             block = mine[(lives.born[mine] >= start) & (lives.born[mine] < end)]
-            rows.append(block[:-1])  # the last is what the next block reads
-            ends.append(end - 1)
+            if len(block) > 1:
+                rows.append(block[:-1])  # the last is what the next block reads
+                ends.append(end - 1)
+        times = max(times, len(found))
         line = int(facts.lines[0][mine[found[0]]])
-    return Blocks(rows, ends, line) if rows else None
+    return Blocks(rows, ends, times, line) if rows else None
 
 
 def _starts(stacks: list[int], sizes: list[int]) -> list[int] | None:

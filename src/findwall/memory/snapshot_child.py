@@ -6,6 +6,7 @@ header as JSON, then the columns as they lie in memory.
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -126,6 +127,7 @@ def _died(path: Path, status: int, memory: int) -> FindwallError:
 
 
 def main(path: Path, memory: int) -> None:
+    gc.disable()  # millions of objects come, none in circles
     resource.setrlimit(resource.RLIMIT_AS, (memory + OWN_BYTES, memory + OWN_BYTES))
     from findwall.memory.plain_pickle import PlainPickle, RefusedError
     from findwall.memory.snapshot_shape import history

@@ -26,7 +26,7 @@ class WrittenOut(msgspec.Struct, frozen=True):
 
     matrices: Mask  # that backward waits for
     in_backward: Mask  # of the same sizes, while backward works on them
-    times: int
+    times: int  # in one forward pass
     line: int  # that holds most of it; -1: nobody knows it
 
 
@@ -36,7 +36,9 @@ def written_out(facts: DeviceMemoryFacts) -> WrittenOut | None:
     rows = np.flatnonzero((facts.born_in == FORWARD) & (facts.kinds != WORKSPACE))
     rows = rows[np.argsort(lives.born[rows], kind="stable")]
     found = _regions(facts, rows.tolist())
-    if len(found) < FEWEST:
+    firsts = np.array([lives.born[region[0]] for region, _ in found], np.int64)
+    times = int(np.bincount(facts.phases.stretch_of(firsts)).max()) if found else 0
+    if times < FEWEST:
         return None
     matrices = np.zeros(len(lives), np.bool_)
     sizes = set()
@@ -51,7 +53,7 @@ def written_out(facts: DeviceMemoryFacts) -> WrittenOut | None:
     in_backward &= np.isin(lives.asked, list(sizes))
     of, _ = facts.lines
     total = np.bincount(of[waited_for] + 1, lives.asked[waited_for])
-    return WrittenOut(matrices, in_backward, len(found), int(total.argmax()) - 1)
+    return WrittenOut(matrices, in_backward, times, int(total.argmax()) - 1)
 
 
 def _regions(facts: DeviceMemoryFacts, rows: list[int]) -> list[tuple[list[int], int]]:
