@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from findwall.model.memory_history import I64, U8, U64
 
-WINDOW_BYTES = 1 << 24  # of the file at a time: a hundred thousand events
+WINDOW_BYTES = 1 << 21  # of the file at a time: ten thousand events, and all of it fits a cache
+LONGEST_EVENT = 8192  # bytes up to its frames, whatever its values; what begins so near the end is no row
 _GETS = re.compile(rb"(?:h.|j....)*", re.DOTALL)
 NUMBERS = ("addr", "device_free", "size", "time_us")
 Mask = npt.NDArray[np.bool_]
@@ -59,10 +60,10 @@ class EventWindow:
     ) -> None:
         self.start, self.end = at, min(at + WINDOW_BYTES, len(data))
         self._bytes = np.frombuffer(data, np.uint8)
-        # The eight bytes from every byte on; what is read past the end never counts.
+        # The eight bytes from every byte on.
         self._words: U64 = np.ndarray((max(len(data) - 7, 0),), "<u8", data, 0, (1,))
         marks = np.array([found.start() for found in begins.finditer(data, at, self.end)], np.int64)
-        marks = marks[marks < len(self._words) - 8]
+        marks = marks[marks < len(data) - LONGEST_EVENT]
         kept = self._at(marks - 1) == _MEMOIZE  # Python keeps every event in the memo, C++ none
         self.is_kept = kept
         self.begin = marks - 1 - kept
@@ -86,10 +87,10 @@ class EventWindow:
         return slice(first, last + 1)
 
     def _at(self, places: I64) -> U8:
-        return self._bytes[np.clip(places, 0, len(self._bytes) - 1)]
+        return self._bytes[places]
 
     def _word(self, places: I64) -> U64:
-        return self._words[np.clip(places, 0, len(self._words) - 1)]
+        return self._words[places]
 
     def _skip(self, cursor: I64, name: bytes) -> I64:
         """Past a key, which must be this one."""

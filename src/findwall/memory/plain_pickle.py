@@ -19,6 +19,7 @@ from findwall.memory.event_windows import EventPattern, EventWindow, are_referen
 from findwall.model.memory_history import ACTIONS
 
 LONGEST_TEXT = 1 << 16  # characters: names of C++ templates are a tenth of that; longer ones are cut
+MOST_KEYS = 16  # of an event; torch has written nine
 MOST_PATTERNS = 8  # of events with other keys, or in another order: torch has written three
 DEEPEST = 1000  # lists and dicts in each other; a snapshot has six
 FRAME_KEYS = frozenset(("name", "filename", "line"))
@@ -68,11 +69,11 @@ class Columns:
 class PlainPickle:
     """Decodes once: `load` gives the document, with `Rows` in the place of events."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | bytearray) -> None:
         self.columns = Columns()
         self.frames: dict[tuple[str, str, int], Frame] = {}
         self.stacks: dict[tuple[int, ...], Stack] = {(): Stack(0)}
-        self._data, self._at = data, 0
+        self._data, self._at = _unframed(data), 0
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []
         self._memo: list[Any] = []
@@ -341,7 +342,7 @@ class PlainPickle:
     def _learn(self, keys: list[Any]) -> None:
         """A pattern of events with these keys, once the memo holds them all."""
         places = tuple(self._text_places.get(id(key), -1) for key in keys)
-        if keys[-1] != "frames":  # all versions write them last
+        if keys[-1] != "frames" or len(keys) > MOST_KEYS:  # all versions write them last
             return
         if -1 not in places and places not in self._patterns and len(self._patterns) < MOST_PATTERNS:
             self._patterns[places] = EventPattern(self._data, keys, places)
@@ -380,21 +381,23 @@ class PlainPickle:
         data, bodies = self._data, self._bodies
         spans = zip(window.body[rows].tolist(), window.body_end[rows].tolist(), strict=True)
         written = [data[start:end] for start, end in spans]
-        for body in dict.fromkeys(written):
-            if body not in bodies:
-                if not are_references(body):
-                    break  # frames that come for the first time; those that follow may speak of them
-                frames = tuple(self._get(_place(token)) for token in _EACH_GET.findall(body))
-                bodies[body] = self._stack_number(frames)
-        numbers = list(map(bodies.get, written))
-        if None in numbers:
-            numbers = numbers[: numbers.index(None)]
-            rows = slice(rows.start, rows.start + len(numbers))
+        numbers: list[Any] = list(map(bodies.get, written))
+        while None in numbers:
+            at = numbers.index(None)
+            if not are_references(written[at]):  # frames that come for the first time
+                del numbers[at:], written[at:]
+                rows = slice(rows.start, rows.start + at)
+                break
+            frames = tuple(self._get(_place(token)) for token in _EACH_GET.findall(written[at]))
+            bodies[written[at]] = self._stack_number(frames)
+            numbers[at:] = map(bodies.get, written[at:])
         self._keep(window, rows, numbers)
         shared = np.flatnonzero(window.is_shared[rows]).tolist()
+        memo = self._memo
         for row, place in zip(shared, window.shared[rows][shared].tolist(), strict=True):
-            numbers[row] = self._frames_of(self._get(place))  # type: ignore[call-overload]
-        return numbers  # type: ignore[return-value]
+            known = memo[place]
+            numbers[row] = known if type(known) is Stack else self._frames_of(self._get(place))
+        return numbers
 
     def _keep(self, window: EventWindow, rows: slice, numbers: list[Any]) -> None:
         """What the memo keeps of events, in its order: an event, its texts, its list of frames."""
@@ -409,6 +412,17 @@ class PlainPickle:
                 fresh[place[row]] = text.decode("utf-8", "replace")
         fresh[places[-1][kept[-1]]] = np.array(numbers, object)[kept[-1]]
         self._memo.extend(fresh.tolist())
+
+
+def _unframed(data: bytes | bytearray) -> bytes:
+    """Without the marks that cut a pickle into frames, which would lie in the midst of events."""
+    whole = memoryview(data)
+    pieces, at = [whole[:2]], 2
+    while data[at : at + 1] == b"\x95" and len(data) >= at + 9:
+        end = at + 9 + int.from_bytes(data[at + 1 : at + 9], "little")
+        pieces.append(whole[at + 9 : end])
+        at = end
+    return b"".join([*pieces, whole[at:]])
 
 
 def _place(token: bytes) -> int:

@@ -32,21 +32,21 @@ def repeated_blocks(facts: DeviceMemoryFacts) -> Blocks | None:
     often as most bytes do are a block's, and the first of them is where blocks begin.
     """
     lives, phases = facts.walk.lives, facts.phases
-    stretch = phases.stretch_of(lives.born)
-    waiting = facts.kinds == ACTIVATIONS
+    waiting = np.flatnonzero(facts.kinds == ACTIVATIONS)
+    waiting = waiting[np.argsort(lives.born[waiting], kind="stable")]
+    born = lives.born[waiting]
     rows, ends, times, line = [], [], 0, -1
     for at in np.flatnonzero(phases.phase[:-1] == FORWARD).tolist():
         if phases.phase[at + 1] != BACKWARD:
             continue
-        mine = np.flatnonzero(waiting & (stretch == at))
-        mine = mine[np.argsort(lives.born[mine], kind="stable")]
+        mine = waiting[slice(*np.searchsorted(born, (phases.start[at], phases.end(at))).tolist())]
         found = _starts(lives.stack[mine].tolist(), lives.asked[mine].tolist())
         if found is None:
             continue
         edges = lives.born[mine[found]].tolist()
         edges.append(_last_end(mine, found, lives.born, phases.end(at)))
         for start, end in pairwise(edges):
-            block = mine[(lives.born[mine] >= start) & (lives.born[mine] < end)]
+            block = mine[slice(*np.searchsorted(lives.born[mine], (start, end)).tolist())]
             if len(block) > 1:
                 rows.append(block[:-1])  # the last is what the next block reads
                 ends.append(end - 1)

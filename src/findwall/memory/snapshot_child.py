@@ -133,10 +133,7 @@ def main(path: Path, memory: int) -> None:
     from findwall.memory.snapshot_shape import history
 
     try:
-        data = _all(path, memory)
-        seconds = LEAST_SECONDS + len(data) // BYTES_A_SECOND
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-        found = history(str(path), PlainPickle(data))
+        found = history(str(path), PlainPickle(_all(path, memory)))
     except RefusedError as refused:
         _write(_Header(f"{path} {refused}.", HINT), [])
         return
@@ -158,7 +155,7 @@ def main(path: Path, memory: int) -> None:
     _write(header, columns)
 
 
-def _all(path: Path, memory: int) -> bytes:
+def _all(path: Path, memory: int) -> bytearray:
     from findwall.readers.raw_file import RawFile
 
     source = RawFile(path)
@@ -174,7 +171,9 @@ def _all(path: Path, memory: int) -> bytes:
         source.close()
     if source.cut_off:
         raise InputError(f"{path} is damaged: {' '.join(source.notes)}", HINT)
-    return bytes(found)
+    seconds = LEAST_SECONDS + len(found) // BYTES_A_SECOND
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    return found
 
 
 def _write(header: _Header, columns: list[np.ndarray]) -> None:

@@ -61,6 +61,8 @@ def _regions(facts: DeviceMemoryFacts, rows: list[int]) -> list[tuple[list[int],
     and the bytes that the first gave."""
     lives = facts.walk.lives
     ops = {stack: facts.stacks.ops(stack) for stack in np.unique(lives.stack[rows]).tolist()}
+    if not any(under_way & SOFTMAX for under_way in ops.values()):
+        return []
     found = []
     region: list[int] = []
     has_softmax = False
