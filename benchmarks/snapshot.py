@@ -150,11 +150,14 @@ def main() -> int:
 
 
 def report(events: int, size: int, measured: dict[str, Measured], keep: bool) -> int:
+    assert all(one.exit_code == 0 for one in measured.values())
     faster = measured["viewer"].seconds / measured["findwall"].seconds
     memory = measured["findwall"].peak_bytes / size
     print(f"{events:,} events, {size / 1e6:.0f} MB")
     for name, one in measured.items():
-        print(f"{name:<10}{one.seconds:8.1f} s{one.peak_bytes / 1e6:10.0f} MB")
+        print(
+            f"{name:<10}{one.seconds:8.1f} s{one.cpu_seconds:8.1f} s of cores{one.peak_bytes / 1e6:10.0f} MB"
+        )
     print(f"{faster:.1f} times faster (bar {TIMES_FASTER})")
     print(f"memory {memory:.1f} times the file (bar {TIMES_THE_FILE})")
     if keep:
@@ -162,6 +165,7 @@ def report(events: int, size: int, measured: dict[str, Measured], keep: bool) ->
             "events": events,
             "file_bytes": size,
             "seconds": {name: round(one.seconds, 2) for name, one in measured.items()},
+            "cpu_seconds": {name: round(one.cpu_seconds, 2) for name, one in measured.items()},
             "peak_bytes": {name: one.peak_bytes for name, one in measured.items()},
             "times_faster": round(faster, 2),
             "times_the_file": round(memory, 2),

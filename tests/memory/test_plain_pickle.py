@@ -69,7 +69,7 @@ def test_columns_hold_what_was_pickled(writer: str, version: Any) -> None:
 
 
 def test_nearly_all_events_are_taken_by_a_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot = torch_2_15(trained(steps=60).snapshot())
+    snapshot = torch_2_15(trained(steps=300).snapshot())
     decoder = PlainPickle(pickle.dumps(snapshot, 4))
     singly: list[Any] = []
     monkeypatch.setattr(
