@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 import json
+import pickle
+import random
 from pathlib import Path
 
 import pytest
 
 from findwall import api, cli
+from findwall.examine import look_into
+from findwall.memory.plain_pickle import PlainPickle, RefusedError
+from findwall.memory.snapshot_shape import history
 from findwall.model.diagnosis import Diagnosis, from_json, to_json
+from findwall.model.memory_history import SNAPSHOT, SnapshotRun
 from findwall.report.redacted import redacted
 from findwall.report.terminal import to_text
 from findwall.report.words import spoken
-from memory_samples import BACKWARD, FORWARD, LOSS, MIB, STEP, Recorder, build, train_step, trained, write
+from memory_samples import (
+    BACKWARD,
+    FORWARD,
+    LOSS,
+    MIB,
+    STEP,
+    Recorder,
+    build,
+    cpp_pickle,
+    torch_2_0,
+    train_step,
+    trained,
+    write,
+)
 
 
 def document(path: Path, job: Recorder) -> Diagnosis:
@@ -129,3 +148,25 @@ def test_a_step_time_has_no_meaning_here(tmp_path: Path, capsys: pytest.CaptureF
     path = write(tmp_path / "x.pickle", trained().snapshot())
     assert cli._run(["read", str(path), "--step-ms", "3"]) == 2
     assert "has no step" in capsys.readouterr().err
+
+
+def test_mutated_snapshots_are_refused_or_told(tmp_path: Path) -> None:
+    """Whatever the bytes: a refusal, or a document that can be shown."""
+    chance = random.Random(11)
+    wholes = [
+        pickle.dumps(trained(steps=3).snapshot(), 4),
+        cpp_pickle(torch_2_0(trained(steps=2).snapshot())),
+    ]
+    told = 0
+    for _ in range(300):
+        data = bytearray(chance.choice(wholes))
+        for _ in range(chance.randrange(1, 3)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        try:
+            found = history("x", PlainPickle(bytes(data)))
+        except RefusedError:
+            continue
+        run = SnapshotRun(SNAPSHOT, ("x",), (), memory=found)
+        assert to_text(look_into(run).diagnosis)
+        told += 1
+    assert told

@@ -20,6 +20,7 @@ from findwall.model.memory_history import ACTIONS
 
 LONGEST_TEXT = 1 << 16  # characters: names of C++ templates are a tenth of that; longer ones are cut
 MOST_KEYS = 16  # of an event; torch has written nine
+MOST_LINES = 1 << 31  # of a file
 MOST_PATTERNS = 8  # of events with other keys, or in another order: torch has written three
 DEEPEST = 1000  # lists and dicts in each other; a snapshot has six
 FRAME_KEYS = frozenset(("name", "filename", "line"))
@@ -314,7 +315,7 @@ class PlainPickle:
         if target or not new:
             target.update(new)
         elif new.keys() == FRAME_KEYS:
-            key = str(new["name"]), str(new["filename"]), int(new["line"])
+            key = str(new["name"]), str(new["filename"]), min(max(int(new["line"]), 0), MOST_LINES)
             self._became(target, self.frames.setdefault(key, Frame(len(self.frames))))
         elif "action" in new:
             self._add(new)

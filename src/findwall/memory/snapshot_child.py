@@ -142,6 +142,10 @@ def main(path: Path, memory: int) -> None:
         return
     except MemoryError:
         os._exit(NO_MEMORY)
+    _write(*_message(found))
+
+
+def _message(found: MemoryHistory) -> tuple[_Header, list[np.ndarray]]:
     parts = [part for device in found.devices for part in (device.events, device.segments, device.blocks)]
     columns = [getattr(part, name) for part in parts for name in part.__struct_fields__]
     header = _Header(
@@ -152,7 +156,7 @@ def main(path: Path, memory: int) -> None:
         marked=list(found.marked),
         settings=found.settings,
     )
-    _write(header, columns)
+    return header, columns
 
 
 def _all(path: Path, memory: int) -> bytearray:

@@ -28,6 +28,7 @@ from findwall.model.memory_history import (
 
 MOST_DEVICES = 1024
 MOST_BYTES = 1 << 50  # of anything: a petabyte is damage
+MOST_IN_ALL = 2.0**62  # bytes of all events: sums stay whole numbers
 _STATE_OF = {name: number for number, name in enumerate(STATES)} | {"active_pending_free": AWAITING_FREE}
 _64_BITS = (1 << 64) - 1
 NOT_ONE = "is a pickle, but not of torch.cuda.memory._snapshot()"
@@ -121,6 +122,8 @@ def _blocks(segment: dict[str, Any]) -> Iterator[tuple[int, int, int, int, int]]
     """Address, size, size asked for, state and stack of each block of a segment."""
     start = _address(segment)
     place, end = start, start + _whole(segment, "total_size")
+    if end > _64_BITS:
+        raise RefusedError("is damaged: a segment ends past all addresses")
     blocks = segment.get("blocks", [])
     if not isinstance(blocks, list):
         raise RefusedError(NOT_ONE)
@@ -132,7 +135,7 @@ def _blocks(segment: dict[str, Any]) -> Iterator[tuple[int, int, int, int, int]]
         if not start <= address <= address + size <= end:
             raise RefusedError("is damaged: a block lies outside its segment")
         latest = _latest(block)
-        state = _STATE_OF.get(block.get("state", ""), INACTIVE)
+        state = _STATE_OF.get(str(block.get("state", "")), INACTIVE)
         asked = _whole(latest, "requested_size", latest.get("real_size", size))
         stack = latest.get("frames")
         yield address, size, asked, state, int(stack) if isinstance(stack, Stack) else -1
@@ -166,6 +169,8 @@ def _events(trace: Any, decoder: PlainPickle) -> MemoryEvents:
     )
     if len(kept) and not 0 <= int(found.size.min()) <= int(found.size.max()) <= MOST_BYTES:
         raise RefusedError("is damaged: an event has a size that cannot be")
+    if float(found.size.sum(dtype=np.float64)) > MOST_IN_ALL:
+        raise RefusedError("is damaged: its events have sizes that cannot be")
     return found
 
 
@@ -177,6 +182,8 @@ def _marked(annotations: Any) -> Iterator[Marked]:
             continue
         name, device, time = one.get("name"), one.get("device"), one.get("time_us")
         if not isinstance(name, str) or not isinstance(device, int) or not isinstance(time, int):
+            continue
+        if not (0 <= device <= MOST_DEVICES and 0 <= time < MOST_BYTES << 12):
             continue
         if one.get("stage") == "START":
             begun.setdefault((name, device), []).append(time)
