@@ -66,22 +66,18 @@ def _checkpoint(facts: DeviceMemoryFacts) -> Iterator[Rung]:
     if blocks is None:
         return
     lives = facts.walk.lives
-    again, until = [lives], lives.died.copy()
-    for rows, ends in zip(blocks.rows, blocks.ends, strict=True):
-        first = int(lives.died[rows].min())
-        until[rows] = np.minimum(until[rows], ends)
-        again.append(
-            Lives(
-                np.full(len(rows), first),
-                lives.died[rows],
-                lives.asked[rows],
-                lives.held[rows],
-                lives.address[rows],
-                lives.stack[rows],
-            )
-        )
-    again[0] = msgspec.structs.replace(lives, died=until)
-    peak = peak_of(_together(again), facts.phases.count)
+    rows = np.concatenate(blocks.rows)
+    lengths = [len(one) for one in blocks.rows]
+    starts = np.cumsum([0, *lengths[:-1]])
+    until = lives.died.copy()
+    until[rows] = np.minimum(until[rows], np.repeat(blocks.ends, lengths))
+    # All of a block is there again from when backward frees the first of it.
+    back = np.repeat(np.minimum.reduceat(lives.died[rows], starts), lengths)
+    once = msgspec.structs.replace(lives, died=until)
+    again = Lives(
+        back, lives.died[rows], lives.asked[rows], lives.held[rows], lives.address[rows], lives.stack[rows]
+    )
+    peak = peak_of(_together([once, again]), facts.phases.count)
     yield Rung("checkpoint-blocks", peak, peak, peak, slower=True, line=blocks.line, count=blocks.times)
 
 
