@@ -33,7 +33,8 @@ def read(
     execution: str | PathLike[str] | None = None,
     gpu: str | None = None,
 ) -> Diagnosis:
-    """The Diagnosis of a trace, an export, a folder of ranks, a run folder or what Nsight Compute counted.
+    """The Diagnosis of a trace, an export, a folder of ranks, a run folder, what Nsight Compute counted, or a
+    memory snapshot.
 
     A notebook shows it, print() does too.
 

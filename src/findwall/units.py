@@ -52,3 +52,8 @@ def format_bytes(value: float) -> str:
         if value >= size:
             return f"{value / size:.1f} {unit}"
     return f"{value:.0f} B"
+
+
+def format_gib(value: float) -> str:
+    """Memory in GiB, or in MiB where it is little, for people."""
+    return f"{value:.1f} GiB" if value >= 1 else f"{value * 1024:.3g} MiB"

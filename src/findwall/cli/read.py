@@ -1,8 +1,9 @@
 """Name the wall of a job from files that exist already.
 
 PATH is a torch.profiler trace (.json, .json.gz, .json.zst), an Nsight Systems export (.sqlite), a folder of
-them (one a rank), several of these, a run folder that `findwall run` wrote, or what Nsight Compute counted
-(`ncu --csv`, or its report). Without one it is the newest run in findwall-runs. Needs no GPU and no torch.
+them (one a rank), several of these, a run folder that `findwall run` wrote, what Nsight Compute counted
+(`ncu --csv`, or its report), or a memory snapshot of torch (.pickle, .pickle.gz). Without one it is the
+newest run in findwall-runs. Needs no GPU and no torch.
 
 Exits 3 if --fail-wall is given and that wall or cause is the verdict; else 0.
 """

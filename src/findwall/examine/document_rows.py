@@ -9,6 +9,7 @@ import numpy as np
 from findwall.examine.remarks import about_kinds
 from findwall.facts.facts import Facts, of_class
 from findwall.facts.step_traits import on_cores
+from findwall.facts.step_views import TracedMemory
 from findwall.model.catalogue import (
     FAIR_PART,
     KERNEL_CLASSES,
@@ -19,13 +20,14 @@ from findwall.model.catalogue import (
     WALL_OF,
 )
 from findwall.model.claims import Claim, Figure, listed
-from findwall.model.diagnosis import KernelRow, Machine, Memory, Question, Step, Throughput
+from findwall.model.diagnosis import KernelRow, Machine, Memory, MemoryCurve, Question, Step, Throughput
 from findwall.model.machine import CONTENDED, Ceilings, Finding
 from findwall.model.measured_run import Rank, Run
 from findwall.step.timed_steps import FEWEST_STEPS
-from findwall.units import GIB, ms
+from findwall.units import GIB, NS_PER_MS, ms
 from findwall.work.work_facts import BOUNDS, WorkFacts
 
+CURVE_POINTS = 200  # of memory over time: more than a screen has columns
 KERNELS_LISTED = 200  # in the document: far more than a person reads, few enough to keep it small
 NORMAL_95 = 1.96  # standard errors on either side of a mean that hold it 95 times in 100
 
@@ -151,11 +153,31 @@ def _known(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def memory(run: Run, traced: int | None) -> Memory:
-    peak = run.peak_memory if run.peak_memory is not None else traced
+def memory(run: Run, traced: TracedMemory | None) -> Memory:
+    """As the allocator counted it: blocks that are allocated, requests rounded up."""
+    peak = run.peak_memory if run.peak_memory is not None else traced.peak if traced else None
     totals = [properties.total_memory for timeline in run.timelines for properties in timeline.header.devices]
     total = totals[0] if totals else run.first.total_memory
-    return Memory(peak / GIB if peak else None, total / GIB if total else None)
+    found = Memory(peak / GIB if peak else None, total / GIB if total else None)
+    if peak:
+        found.of, found.allocated_gib = "allocated", peak / GIB
+    if traced is not None and (traced.reserved >= 0).all():
+        found.reserved_gib = int(traced.reserved.max()) / GIB
+        found.curve = curve((traced.time - traced.time[0]) / NS_PER_MS, traced.allocated, traced.reserved)
+    return found
+
+
+def curve(times_ms: np.ndarray | None, used: np.ndarray, reserved: np.ndarray) -> MemoryCurve | None:
+    """Memory over time, few enough points to keep the document small; None where there are none."""
+    count = len(used)
+    if count == 0:
+        return None
+    starts = np.unique(np.linspace(0, count, min(count, CURVE_POINTS), endpoint=False).astype(np.int64))
+    return MemoryCurve(
+        [] if times_ms is None else times_ms[starts].round(3).tolist(),
+        (np.maximum.reduceat(used, starts) / GIB).tolist(),
+        (np.maximum.reduceat(reserved, starts) / GIB).tolist(),
+    )
 
 
 def throughput(run: Run, step_ns: float) -> Throughput | None:

@@ -18,6 +18,7 @@ from findwall.model.claims import Claim
 from findwall.model.diagnosis import Diagnosis
 from findwall.model.machine import Ceilings
 from findwall.model.measured_run import Rank, Run
+from findwall.model.memory_history import MemoryHistory, SnapshotRun
 from findwall.model.ncu_kernel import NCU, NcuReport
 from findwall.report.words.documents import worded
 from findwall.units import NS_PER_MS, NS_PER_S
@@ -50,6 +51,8 @@ def look_into(
     ceilings = ceilings or _ceilings(run)
     if run.ncu is not None and run.kind == NCU:
         return _look_into_kernels(run, run.ncu, ceilings, step_ms, what_if)
+    if isinstance(run, SnapshotRun):
+        return _look_into_memory(run, run.memory, ceilings, step_ms, what_if)
     if run.watched is not None:
         from findwall.examine.watch_document import diagnose_watched  # a trace is read without it
 
@@ -76,6 +79,20 @@ def _look_into_kernels(
     if what_if is not None:
         document.remarks.insert(0, Claim("what-if/needs-a-device", names={"asked": what_if}))
     return Examined(worded(checked(document, Circumstances(vendor="nvidia"))), None)
+
+
+def _look_into_memory(
+    run: Run, history: MemoryHistory, ceilings: Ceilings, step_ms: float | None, what_if: str | None
+) -> Examined:
+    """A snapshot has no times."""
+    from findwall.examine.memory_document import diagnose_memory  # a trace is read without it
+
+    if step_ms is not None:
+        raise InputError(f"{history.path} is a memory snapshot and has no step.", "Leave --step-ms out.")
+    document = diagnose_memory(run, history, ceilings)
+    if what_if is not None:
+        document.remarks.insert(0, Claim("what-if/needs-a-device", names={"asked": what_if}))
+    return Examined(worded(checked(document, Circumstances())), None)
 
 
 def facts_of(run: Run, step_ms: float | None = None, ceilings: Ceilings | None = None) -> list[Facts]:

@@ -19,7 +19,13 @@ from findwall.examine.remarks import elapsed_shares, gather_notes, kind_rows, wh
 from findwall.facts.facts import LISTED_CAUSE_SHARE, Facts
 from findwall.facts.gradient_free_work import beside_gradients
 from findwall.facts.step_traits import captured_share, graph_share
-from findwall.facts.step_views import device_times, peak_memory, split_by_module, split_by_phase, utilisation
+from findwall.facts.step_views import (
+    device_times,
+    split_by_module,
+    split_by_phase,
+    traced_memory,
+    utilisation,
+)
 from findwall.facts.waits import set_ups
 from findwall.fixes import takes_out
 from findwall.fixes.prescribe import prescribe
@@ -78,7 +84,7 @@ def diagnose_device(run: Run, ranks: list[Facts], asked: str | None = None) -> D
         quality=_quality(facts),
         budget=_budget(facts),
         phases=_phases(facts),
-        memory=memory(run, peak_memory(facts.whole.timeline)),
+        memory=memory(run, traced_memory(facts.whole.timeline)),
         prescriptions=prescriptions,
         not_worth_it=not_worth_it,
         mfu=Mfu(use.mfu, use.hfu, use.peak / 1e12 if use.peak else None, use.flops, use.source),

@@ -149,15 +149,129 @@ class ModuleRow(msgspec.Struct):
     ms: float
 
 
-class Memory(msgspec.Struct):
-    peak_gib: float | None
-    total_gib: float | None
-
-
 class Range(msgspec.Struct):
     low: float | None = None
     mid: float | None = None
     high: float | None = None
+
+
+MemoryPhase = Literal["unknown", "set-up", "forward", "backward", "optimizer"]
+MemoryKind = Literal[
+    "unknown",
+    "parameters",
+    "gradients",
+    "optimizer-state",
+    "activations",
+    "inputs",
+    "temporaries",
+    "workspace",
+    "kept",
+    "before-recording",
+]
+
+
+class MemoryKindRow(msgspec.Struct):
+    """What of the peak is of one kind; of temporaries, those of one phase."""
+
+    kind: MemoryKind
+    gib: float
+    count: int  # of allocations
+    phase: MemoryPhase = "unknown"  # in which they were made, if in one
+
+
+class MemoryLineRow(msgspec.Struct):
+    """What of the peak one line of the job's code made; line null: autograd, or nobody recorded it."""
+
+    line: str | None
+    function: str
+    gib: float
+    count: int
+    kind: MemoryKind  # most of it
+
+
+class Fragmentation(msgspec.Struct):
+    """What is reserved and not of use, at the peak."""
+
+    free_gib: float  # in the cache
+    largest_free_gib: float  # in one piece
+    largest_request_gib: float  # of the recording
+    rounding_gib: float  # by which blocks are larger than what was asked for
+    private_gib: float  # free in pools that nobody else may use, as CUDA graphs have them; at the end
+    needless_calls: int  # times the driver was asked although as much was free, in pieces
+
+
+class DriverCalls(msgspec.Struct):
+    """How often the allocator took memory from the driver and gave it back, in the recording."""
+
+    taken: int
+    given_back: int
+
+
+class MemoryGrowth(msgspec.Struct):
+    """A line whose memory grows with every step."""
+
+    line: str | None
+    gib_per_step: float
+    steps: int
+    kind: MemoryKind
+
+
+class OutOfMemory(msgspec.Struct):
+    """A request that failed, the last one."""
+
+    asked_gib: float
+    device_free_gib: float | None  # that the driver still had
+    free_gib: float  # in the cache
+    largest_free_gib: float  # in one piece
+    cause: Literal["size", "fragmentation"]
+    phase: MemoryPhase
+    line: str | None
+
+
+class MemoryRung(msgspec.Struct):
+    """A change that makes the peak smaller, and what it would be."""
+
+    fixes: list[str]
+    peak_gib: Range
+    how: str = ""
+    fits: bool | None = None  # null: nobody knows how much there is
+    claim: Claim | None = None  # what `how` says, as data
+
+
+class MemoryCurve(msgspec.Struct):
+    """Memory over time: the most of each of so many stretches of the recording."""
+
+    ms: list[float]  # from the first event; empty where no times were recorded
+    used_gib: list[float]  # of what `of` says
+    reserved_gib: list[float]
+
+
+class DeviceMemory(msgspec.Struct):
+    device: int
+    peak_gib: float
+    reserved_gib: float
+
+
+class Memory(msgspec.Struct):
+    """The peak, of the device that has most; `of` says of what: what was requested, the blocks allocated for
+    it, or what was reserved from the driver."""
+
+    peak_gib: float | None
+    total_gib: float | None
+    of: Literal["requested", "allocated", "reserved", "unknown"] = "unknown"
+    phase: MemoryPhase = "unknown"  # in which the peak lies
+    allocated_gib: float | None = None  # at the peak
+    reserved_gib: float | None = None  # the most
+    steps: int = 0  # that were recorded with their backward
+    kinds: list[MemoryKindRow] = []  # of the peak: they add up to it
+    lines: list[MemoryLineRow] = []  # likewise, the largest
+    fragmentation: Fragmentation | None = None
+    driver_calls: DriverCalls | None = None
+    growth: list[MemoryGrowth] = []
+    oom: OutOfMemory | None = None
+    ladder: list[MemoryRung] = []  # what would make it smaller, the most promising first
+    curve: MemoryCurve | None = None
+    devices: list[DeviceMemory] = []  # all, where there are several
 
 
 # What a predicted step rests on: ops that were run on this device as the fix would run them, measured curves

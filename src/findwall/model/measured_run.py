@@ -125,7 +125,7 @@ class Rank(msgspec.Struct, frozen=True):
 class Run(msgspec.Struct, frozen=True):
     """Everything the analysis may look at: the job as a whole, and its ranks in order."""
 
-    kind: str  # "torch-trace", "nsys", "run-folder", "ncu" or "watch"
+    kind: str  # "torch-trace", "nsys", "run-folder", "ncu", "memory-snapshot" or "watch"
     paths: tuple[str, ...]
     ranks: tuple[Rank, ...]
     ceilings: Ceilings = UNKNOWN_CEILINGS

@@ -15,7 +15,8 @@ from findwall.model.measured_run import Run
 from findwall.readers.allowance import Allowance
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all (0 if not known)
-ELSEWHERE = ("findwall.ncu.ncu_reader",)  # formats that have a room of their own
+# Formats that have a room of their own.
+ELSEWHERE = ("findwall.memory.snapshot_reader", "findwall.ncu.ncu_reader")
 _HEAD = 256  # bytes by which formats are told apart
 
 

@@ -16,7 +16,7 @@ from findwall.model.diagnosis import (
     Machine,
     Step,
 )
-from findwall.report import watched_text
+from findwall.report import memory_text, watched_text
 from findwall.report.fix_phrases import NOTED_DIFFERENCE, is_wide
 from findwall.report.printable_names import clean, fit, kernel_name
 from findwall.units import format_interval, format_ms, format_share
@@ -142,10 +142,8 @@ def speed(diagnosis: Diagnosis) -> str:
     if diagnosis.throughput is not None:
         value, unit = diagnosis.throughput.value, clean(diagnosis.throughput.unit)
         parts.append(f"{value:,.0f} {unit}" if value >= WHOLE_FROM else f"{value:.3g} {unit}")
-    memory = diagnosis.memory
-    if memory.peak_gib is not None:
-        total = f" of {memory.total_gib:.0f}" if memory.total_gib else ""
-        parts.append(f"peak memory {memory.peak_gib:.1f}{total} GiB")
+    if diagnosis.memory.peak_gib is not None:
+        parts.append(f"peak memory {memory_text.peak(diagnosis.memory)}")
     return " · ".join(parts)
 
 
@@ -282,6 +280,8 @@ def verdict(diagnosis: Diagnosis) -> tuple[str, str]:
     wall = diagnosis.wall
     if wall.wall is not None:
         return f"THE WALL: {wall.wall} / {wall.cause}", clean(wall.sentence)
+    if memory_text.is_alone(diagnosis):
+        return "MEMORY", clean(wall.sentence)
     pairs = " or ".join(" / ".join(clean(name) for name in pair) for pair in wall.between or [])
     sentence = (
         clean(wall.sentence)

@@ -32,7 +32,16 @@ from findwall.report.words.undecided import DOES, WHAT_ONCE
 from findwall.report.words.verdicts import OPS_OPTION, SHAPES_OPTION
 
 STEP_MARKS = ("ProfilerStep", "optimizer", "range", "period", "span", KERNELS_ALONE)
-SOURCES = ("torch-trace", "run-folder", "watch", "nsys", "nsys-report", "ncu", "execution-trace")
+SOURCES = (
+    "torch-trace",
+    "run-folder",
+    "watch",
+    "nsys",
+    "nsys-report",
+    "ncu",
+    "memory-snapshot",
+    "execution-trace",
+)
 UNITS = ("samples/s", "tokens/s", "images/s", "sequences/s")
 THROTTLE = ("hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake", "sw-power-cap")
 # Words of findwall's own that a figure may be.
@@ -265,6 +274,7 @@ SENTENCES: dict[tuple[str, str], Text] = {
     ("CountedKernel", "sentence"): lambda pen, one: pen.said(one.claim),
     ("CountedKernel", "helps"): lambda pen, one: pen.said(one.action),
     ("CountedKernel", "name"): lambda pen, one: pen.kernel(one.name),
+    ("MemoryRung", "how"): lambda pen, one: pen.said(one.claim),
     ("KernelRow", "name"): lambda pen, one: pen.kernel(one.name),
     ("Source", "kind"): lambda pen, one: one.kind if one.kind in SOURCES else "torch-trace",
     ("WhatIf", "asked"): lambda pen, one: " and ".join(pen.fix(fix) for fix in one.fixes) or "what was asked",

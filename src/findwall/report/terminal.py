@@ -15,7 +15,7 @@ from rich.text import Text
 
 from findwall.model.catalogue import ROOFS
 from findwall.model.diagnosis import Diagnosis, Prescription, Question
-from findwall.report import fix_phrases, ncu_text, phrases, watched_text
+from findwall.report import fix_phrases, memory_text, ncu_text, phrases, watched_text
 from findwall.report.printable_names import brief, clean, fit
 from findwall.report.stream import is_unicode, to_ascii
 from findwall.units import format_share
@@ -25,6 +25,7 @@ WIDEST_LINE = 100  # columns: longer lines are hard to read
 NARROWEST_LINE = 40  # columns: below that the budget's table breaks
 FIXES_SHOWN = 4
 NOTES_SHOWN = 5
+RUNGS_SHOWN = 5
 TRIED_FIRST = 2  # of them stand right under the verdict, the others further down
 SHORTEST_BAR = 6  # columns: with less room for a bar, the intervals beside it go first
 LEGEND_ROOM = 22  # columns that the legend above the bars takes
@@ -102,6 +103,9 @@ def _rest(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> Iterator[Renderab
     """What carries it: the budget, the questions, then all else."""
     yield Text()
     yield Text(phrases.job(diagnosis), style="bold")
+    if memory_text.is_alone(diagnosis):
+        yield from _memory(diagnosis, width, glyphs)
+        return
     if diagnosis.watch is None:
         yield _labelled([(phrases.whole(diagnosis), phrases.step(diagnosis))])
     else:
@@ -120,6 +124,15 @@ def _rest(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> Iterator[Renderab
     yield from _advice(diagnosis)
     if diagnosis.wall.wall is not None:
         yield from _notes(diagnosis)
+
+
+def _memory(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> Iterator[RenderableType]:
+    """What the allocator held: figures, kinds, lines, and what would make it less."""
+    memory = diagnosis.memory
+    yield _labelled(memory_text.facts(memory))
+    for line in memory_text.table(memory, width, glyphs.recoverable):
+        yield Text(line, no_wrap=True, overflow="ellipsis")
+    yield from _list("what makes it smaller", [Text(line) for line in memory_text.rungs(memory)], RUNGS_SHOWN)
 
 
 def _watched(diagnosis: Diagnosis, width: int) -> Iterator[RenderableType]:

@@ -6,7 +6,7 @@ import shlex
 
 from findwall.model.diagnosis import Diagnosis, NotWorthIt, Prescription
 from findwall.model.series import Series
-from findwall.report import fix_phrases, phrases
+from findwall.report import fix_phrases, memory_text, phrases
 from findwall.report.page.markup import Markup, across, element, listed, prose, section
 from findwall.report.page.verdict_box import speedup
 from findwall.report.printable_names import clean
@@ -150,7 +150,7 @@ def reproduce(diagnosis: Diagnosis, series: Series, version: str) -> Markup:
         phrases.job(diagnosis),
         f"started {series.started}" if series.started else "",
         *(f"{name} {value}" for name, value in series.versions.items() if name != "findwall"),
-        f"peak memory {diagnosis.memory.peak_gib:.1f} GiB" if diagnosis.memory.peak_gib is not None else "",
+        f"peak memory {memory_text.peak(diagnosis.memory)}" if diagnosis.memory.peak_gib is not None else "",
         f"profiled step {format_ms(diagnosis.step.profiled_ms)}"
         if diagnosis.step.profiled_ms is not None
         else "",

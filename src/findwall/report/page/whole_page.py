@@ -11,12 +11,13 @@ from importlib.resources import files
 
 from findwall.model.diagnosis import Diagnosis, to_json
 from findwall.model.series import Series
-from findwall.report import phrases
+from findwall.report import memory_text, phrases
 from findwall.report.markdown import to_markdown
 from findwall.report.page.advice import fixes, missing, not_worth_it, reproduce
 from findwall.report.page.budget_bar import budget
 from findwall.report.page.kernel_list import kernels
 from findwall.report.page.markup import Markup, embedded, embedded_json, joined, text
+from findwall.report.page.memory_table import MEMORY_PARTS, memory_sections
 from findwall.report.page.road_chart import road
 from findwall.report.page.roofline import roofline
 from findwall.report.page.step_chart import step_times
@@ -46,7 +47,7 @@ def to_page(diagnosis: Diagnosis, series: Series | None = None, version: str = "
         title=phrases.verdict(diagnosis)[0],
         tone=tone(diagnosis),
         job=phrases.job(diagnosis),
-        parts=PARTS,
+        parts=MEMORY_PARTS if memory_text.is_alone(diagnosis) else PARTS,
         body=_body(diagnosis, series, version),
         data=_data(diagnosis, series),
     )
@@ -87,6 +88,8 @@ def framed(diagnosis: Diagnosis, short: str, version: str = "") -> str:
 
 
 def _body(diagnosis: Diagnosis, series: Series, version: str) -> Markup:
+    if memory_text.is_alone(diagnosis):
+        return joined(memory_sections(diagnosis), reproduce(diagnosis, series, version))
     return joined(
         top(diagnosis),
         budget(diagnosis),

@@ -18,7 +18,7 @@ from typing import Any
 
 from findwall.model.claims import Claim
 from findwall.model.short_kernel_names import short_kernel, shorten
-from findwall.units import LEAST_SHOWN_MS, format_bytes, format_ms, format_share
+from findwall.units import LEAST_SHOWN_MS, format_bytes, format_gib, format_ms, format_share
 
 Words = str | Callable[[Claim], str]
 
@@ -186,6 +186,7 @@ _UNITS: dict[str, Callable[[Any], str]] = {
     "per_step": per_step,
     "share": format_share,
     "bytes": format_bytes,
+    "gib": format_gib,
     "calls": calls_text,
     "times": times_text,
     "kernel": short_kernel,

@@ -1,0 +1,248 @@
+"""The document of a snapshot of the allocator: what peaks, what it consists of, and what would make it less.
+
+There is no step time in it, so there is no wall, no budget and no prescription: the answer is `memory`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.examine.document_rows import curve, machine
+from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
+from findwall.memory.fragments import driver_calls, fragments, largest_request, needless_calls, private_free
+from findwall.memory.memory_growth import growth
+from findwall.memory.memory_kinds import KINDS, TEMPORARIES
+from findwall.memory.memory_ladder import Rung, ladder
+from findwall.memory.memory_phases import PHASES
+from findwall.model.claims import Claim, Figure, known, lines
+from findwall.model.diagnosis import (
+    SCHEMA,
+    DeviceMemory,
+    Diagnosis,
+    DriverCalls,
+    Fragmentation,
+    Memory,
+    MemoryCurve,
+    MemoryGrowth,
+    MemoryKindRow,
+    MemoryLineRow,
+    MemoryRung,
+    Mfu,
+    OutOfMemory,
+    Quality,
+    Question,
+    Range,
+    Source,
+    Step,
+    TimelineSummary,
+    Wall,
+)
+from findwall.model.machine import Ceilings
+from findwall.model.measured_run import Run
+from findwall.model.memory_history import ACTIONS, OOM, CodeFrame, MemoryHistory
+from findwall.units import GIB
+
+LINES_LISTED = 20
+
+
+def diagnose_memory(run: Run, history: MemoryHistory, ceilings: Ceilings) -> Diagnosis:
+    devices = device_memory(history)
+    facts = devices[0] if devices else None
+    memory = _memory(facts, devices) if facts is not None else Memory(None, None)
+    events = sum(len(one.history.events) for one in devices)
+    claim = _said(memory)
+    return Diagnosis(
+        schema=SCHEMA,
+        source=Source(run.kind, list(run.paths), 0),
+        machine=machine(run, ceilings),
+        step=Step(None, None, None, "trace", None, None, None, None, 0, 0, None),
+        questions=[
+            Question(asked, "unknown", None, claim=Claim("memory/no-times"))
+            for asked in ("stable", "busy", "matmul", "peak")
+        ],
+        wall=Wall(None, None, between=[], claim=claim, why_not="memory"),
+        timeline=TimelineSummary(None, None, None, None, None, []),
+        quality=Quality(events, 0, 0, 0, False, None, damaged=sum(one.walk.unpaired for one in devices)),
+        budget=[],
+        phases=[],
+        memory=memory,
+        prescriptions=[],
+        not_worth_it=[],
+        mfu=Mfu(None, None, None, None, "a memory snapshot has no times"),
+        throughput=None,
+        kernels=[],
+        trials=[],
+        notes=[],
+        remarks=_remarks(facts, memory) if facts is not None else [],
+    )
+
+
+def _memory(facts: DeviceMemoryFacts, devices: list[DeviceMemoryFacts]) -> Memory:
+    walk, at = facts.walk, facts.peak
+    held = int(walk.lives.held[facts.at_peak].sum())
+    return Memory(
+        peak_gib=facts.peak_bytes / GIB,
+        total_gib=None,
+        of="requested",
+        phase=facts.phases.of(at),  # type: ignore[arg-type]
+        allocated_gib=held / GIB,
+        reserved_gib=facts.most_reserved / GIB,
+        steps=len(facts.backward_starts),
+        kinds=_kinds(facts),
+        lines=_lines(facts),
+        fragmentation=_fragmentation(facts),
+        driver_calls=DriverCalls(*driver_calls(facts.history)) if len(facts.history.events) else None,
+        growth=[
+            MemoryGrowth(_place(facts, one.line), one.bytes_per_step / GIB, one.steps, KINDS[one.kind])  # type: ignore[arg-type]
+            for one in growth(facts)
+        ],
+        oom=_oom(facts),
+        ladder=[_rung(facts, one) for one in ladder(facts)],
+        curve=_curve(facts),
+        devices=[
+            DeviceMemory(one.history.device, one.peak_bytes / GIB, one.most_reserved / GIB)
+            for one in devices
+            if len(devices) > 1
+        ],
+    )
+
+
+def _kinds(facts: DeviceMemoryFacts) -> list[MemoryKindRow]:
+    """What the peak consists of, the most first; temporaries by the phase they are of."""
+    alive = np.flatnonzero(facts.at_peak)
+    kind = facts.kinds[alive].astype(np.int64)
+    code = kind * len(PHASES) + np.where(kind == TEMPORARIES, facts.born_in[alive], 0)
+    rows = []
+    for one in np.unique(code).tolist():
+        mine = alive[code == one]
+        named, phase = KINDS[one // len(PHASES)], PHASES[one % len(PHASES)]
+        size = int(facts.walk.lives.asked[mine].sum())
+        rows.append(MemoryKindRow(named, size / GIB, len(mine), phase))  # type: ignore[arg-type]
+    return sorted(rows, key=lambda row: -row.gib)
+
+
+def _lines(facts: DeviceMemoryFacts) -> list[MemoryLineRow]:
+    """The lines that hold most of the peak."""
+    alive = facts.at_peak
+    of, frames = facts.lines
+    asked = facts.walk.lives.asked
+    rows = []
+    for line in np.unique(of[alive]).tolist():
+        mine = alive & (of == line)
+        common = int(np.bincount(facts.kinds[mine], asked[mine]).argmax())
+        rows.append(
+            MemoryLineRow(
+                _place(facts, line),
+                frames[line].name if line >= 0 else "",
+                int(asked[mine].sum()) / GIB,
+                int(mine.sum()),
+                KINDS[common],  # type: ignore[arg-type]
+            )
+        )
+    rows.sort(key=lambda row: (row.line is None, -row.gib))  # what nobody knows comes last
+    return rows[:LINES_LISTED]
+
+
+def _place(facts: DeviceMemoryFacts, line: int) -> str | None:
+    return named(facts.lines[1][line]) if line >= 0 else None
+
+
+def named(frame: CodeFrame) -> str:
+    return f"{frame.file.replace(chr(92), '/').rpartition('/')[2]}:{frame.line}"
+
+
+def _fragmentation(facts: DeviceMemoryFacts) -> Fragmentation:
+    found = fragments(facts.history, facts.walk, facts.peak)
+    return Fragmentation(
+        found.free / GIB,
+        found.largest_free / GIB,
+        largest_request(facts.history) / GIB,
+        found.rounding / GIB,
+        private_free(facts.history) / GIB,
+        needless_calls(facts.history, facts.walk),
+    )
+
+
+def _oom(facts: DeviceMemoryFacts) -> OutOfMemory | None:
+    """The last request that failed."""
+    events = facts.history.events
+    failed = np.flatnonzero(events.action == OOM)
+    if len(failed) == 0:
+        return None
+    at = int(failed[-1])
+    asked, left = int(events.size[at]), int(events.address[at])
+    found = fragments(facts.history, facts.walk, at)
+    line = int(facts.stacks.lines[0][events.stack[at]])
+    return OutOfMemory(
+        asked / GIB,
+        left / GIB,
+        found.free / GIB,
+        found.largest_free / GIB,
+        "fragmentation" if asked <= found.free + left else "size",
+        facts.phases.of(at),  # type: ignore[arg-type]
+        _place(facts, line),
+    )
+
+
+def _curve(facts: DeviceMemoryFacts) -> MemoryCurve | None:
+    time = facts.history.events.time
+    is_timed = len(time) > 0 and bool((time >= 0).all())
+    return curve((time - time[0]) / 1000 if is_timed else None, facts.walk.asked, facts.walk.reserved)
+
+
+# -- what is said ------------------------------------------------------------------------------------------
+
+
+def _rung(facts: DeviceMemoryFacts, one: Rung) -> MemoryRung:
+    peak = facts.peak_bytes
+    figures: dict[str, Figure] = {
+        "peak_gib": one.mid / GIB,
+        "saves_gib": (peak - one.mid) / GIB,
+        "saves_share": (peak - one.mid) / peak,
+        "count": one.count,
+        "slower": one.slower,
+    }
+    claim = Claim(f"memory-rung/{one.fix}", figures, places=lines(_place(facts, one.line)))
+    return MemoryRung([one.fix], Range(one.low / GIB, one.mid / GIB, one.high / GIB), claim=claim)
+
+
+def _said(memory: Memory) -> Claim:
+    """The peak, what it mostly consists of, the line that holds most, and the first thing to do."""
+    if memory.peak_gib is None or not memory.kinds:
+        return Claim("memory/empty")
+    first = memory.kinds[0]
+    placed = next((row for row in memory.lines if row.line is not None), None)
+    figures: dict[str, Figure] = {
+        "peak_gib": memory.peak_gib,
+        "phase": memory.phase if memory.phase != "unknown" else None,
+        "kind": first.kind,
+        "kind_gib": first.gib,
+        "kind_share": first.gib / memory.peak_gib if memory.peak_gib else 0.0,
+        "line_gib": placed.gib if placed is not None else None,
+        "asked_gib": memory.oom.asked_gib if memory.oom is not None else None,
+        "cause": memory.oom.cause if memory.oom is not None else None,
+    }
+    advice = [rung.claim for rung in memory.ladder[:1] if rung.claim is not None]
+    return Claim("memory/peak", figures, places=lines(placed.line if placed else None), parts=advice)
+
+
+def _remarks(facts: DeviceMemoryFacts, memory: Memory) -> list[Claim]:
+    walk, found = facts.walk, []
+    if len(facts.history.events) == 0:
+        return [Claim("memory/no-recording")]
+    if not facts.phases.is_known:
+        found.append(Claim("memory/no-stacks"))
+    elif not len(facts.backward_starts):
+        found.append(Claim("memory/no-backward"))
+    if memory.phase == "optimizer":
+        found.append(Claim("memory/optimizer-peaks"))
+    if walk.off_by:
+        found.append(Claim("memory/ends-elsewhere", {"off_gib": abs(walk.off_by) / GIB}))
+    if walk.unpaired:
+        found.append(Claim("memory/unpaired", {"count": walk.unpaired, "events": len(facts.history.events)}))
+    if (unknown := int((facts.history.events.action == ACTIONS.index("unknown")).sum())) > 0:
+        found.append(Claim("memory/unknown-events", {"count": unknown}))
+    for one in memory.growth[:1]:
+        figures: dict[str, Figure] = {"grown_gib": one.gib_per_step, "steps": one.steps}
+        found.append(Claim("memory/grows", figures, known(), lines(one.line)))
+    return found

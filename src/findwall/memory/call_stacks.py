@@ -1,0 +1,108 @@
+"""What a stack says: which thread it is of, the job's own line in it, the ops and what torch does there."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from findwall.model.memory_history import I32, CodeFrame, MemoryHistory
+
+# Who calls the outermost function of a thread: the interpreter a script's, `threading` the others'.
+MAIN_ROOTS = ("<module>", "_run_module_as_main", "_run_code")
+THREAD_ROOTS = ("_bootstrap", "_bootstrap_inner")
+_LIBRARY = re.compile(r"/(?:site-packages|dist-packages|lib/python\d[\d.]*|torch|torchvision|functorch)/|^<")
+_OPTIMIZER = re.compile(r"(?:^|/)torch/optim/optimizer\.py$")  # its wrapper is below any optimizer's step
+_NO_STEP = ("zero_grad", "_patched_zero_grad", "add_param_group", "load_state_dict", "state_dict")
+_MODULE_CALL = re.compile(r"(?:^|/)torch/nn/modules/module\.py$")
+_OP = re.compile(r"^at::_ops::(\w+?)::(?:call|redispatch)\b")
+_WORKSPACE = re.compile(r"Workspace|CUDABlasHandle|CUDABlasLt", re.IGNORECASE)
+
+NO_PYTHON, MAIN, OTHER_THREAD, CALLED_BACK = range(4)
+Mask = npt.NDArray[np.bool_]
+
+
+class CallStacks:
+    """The stacks of a recording. A stack is a number; -1, the last of each table, is none."""
+
+    def __init__(self, history: MemoryHistory) -> None:
+        self._frames, self._stacks = history.frames, history.stacks
+
+    def python(self, stack: int) -> list[CodeFrame]:
+        """Its frames of Python, the innermost first."""
+        if stack < 0:
+            return []
+        return [frame for frame in map(self._frames.__getitem__, self._stacks[stack]) if frame.is_python]
+
+    @cached_property
+    def threads(self) -> npt.NDArray[np.uint8]:
+        """Of each stack. Autograd's thread has no Python on it, or what it called back: a hook, a
+        recomputation, and then no script is at the bottom."""
+        found = [self._thread(stack) for stack in range(len(self._stacks))]
+        if MAIN not in found:  # nobody's script: then a thread of Python is the job
+            found = [MAIN if kind in (OTHER_THREAD, CALLED_BACK) else kind for kind in found]
+        return np.array([*found, NO_PYTHON], np.uint8)
+
+    def _thread(self, stack: int) -> int:
+        frames = self.python(stack)
+        if not frames:
+            return NO_PYTHON
+        root = frames[-1].name
+        return MAIN if root in MAIN_ROOTS else OTHER_THREAD if root in THREAD_ROOTS else CALLED_BACK
+
+    @cached_property
+    def updates(self) -> Mask:
+        """Stacks in which an optimizer makes its step."""
+        return self._any(lambda frame: bool(_OPTIMIZER.search(frame.file)) and frame.name not in _NO_STEP)
+
+    @cached_property
+    def calls_module(self) -> Mask:
+        """Stacks in which a module is called."""
+        return self._any(
+            lambda frame: frame.name in ("_call_impl", "__call__") and bool(_MODULE_CALL.search(frame.file))
+        )
+
+    @cached_property
+    def takes_workspace(self) -> Mask:
+        """Stacks in which a library of matrix products takes its workspace, where C++ was recorded."""
+        return self._any(lambda frame: not frame.is_python and bool(_WORKSPACE.search(frame.name)))
+
+    def _any(self, is_one: object) -> Mask:
+        assert callable(is_one)
+        ones = {number for number, frame in enumerate(self._frames) if is_one(frame)}
+        found = [not ones.isdisjoint(stack) for stack in self._stacks]
+        return np.array([*found, False], np.bool_)
+
+    @cached_property
+    def own_frames(self) -> list[CodeFrame | None]:
+        """The nearest frame of the person's own code; where all is a library's, the nearest of Python."""
+        found: list[CodeFrame | None] = []
+        for stack in range(len(self._stacks)):
+            frames = self.python(stack)
+            own = next((frame for frame in frames if not _LIBRARY.search(frame.file)), None)
+            found.append(own or (frames[0] if frames else None))
+        return [*found, None]
+
+    @cached_property
+    def lines(self) -> tuple[I32, list[CodeFrame]]:
+        """The own line of each stack as a number, -1 where there is none; and the lines."""
+        numbers: dict[tuple[str, int], int] = {}
+        lines: list[CodeFrame] = []
+        of = np.full(len(self._stacks) + 1, -1, np.int32)
+        for stack, frame in enumerate(self.own_frames):
+            if frame is not None:
+                key = frame.file, frame.line
+                if key not in numbers:
+                    numbers[key] = len(lines)
+                    lines.append(frame)
+                of[stack] = numbers[key]
+        return of, lines
+
+    def ops(self, stack: int) -> frozenset[str]:
+        """The ops of torch under way, where C++ was recorded: `bmm`, `exp`."""
+        if stack < 0:
+            return frozenset()
+        names = (_OP.match(self._frames[frame].name) for frame in self._stacks[stack])
+        return frozenset(found[1] for found in names if found)

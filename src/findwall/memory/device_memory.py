@@ -1,0 +1,79 @@
+"""All that is known of one device's memory: its walk, the phases, the kind of each allocation."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from findwall.memory.call_stacks import CallStacks
+from findwall.memory.lives import Mask, Walk, walk
+from findwall.memory.memory_kinds import kinds
+from findwall.memory.memory_phases import BACKWARD, Phases, phases
+from findwall.model.memory_history import I32, I64, CodeFrame, DeviceHistory, MemoryHistory
+
+
+class DeviceMemoryFacts:
+    """Worked out once, when asked for."""
+
+    def __init__(self, whole: MemoryHistory, history: DeviceHistory, stacks: CallStacks) -> None:
+        self.history, self.stacks, self._marked = history, stacks, whole.marked
+
+    @cached_property
+    def walk(self) -> Walk:
+        return walk(self.history)
+
+    @cached_property
+    def phases(self) -> Phases:
+        return phases(self.history, self.walk.lives, self.stacks, self._marked)
+
+    @cached_property
+    def kinds(self) -> npt.NDArray[np.uint8]:
+        return kinds(self.walk.lives, self.phases, self.stacks)
+
+    @cached_property
+    def born_in(self) -> npt.NDArray[np.uint8]:
+        """The phase in which each life began; unknown of what was there before."""
+        stretch = self.phases.stretch_of(self.walk.lives.born)
+        if len(self.phases.phase) == 0:
+            return np.zeros(len(stretch), np.uint8)
+        found: npt.NDArray[np.uint8] = np.where(stretch >= 0, self.phases.phase[np.maximum(stretch, 0)], 0)
+        return found
+
+    @cached_property
+    def lines(self) -> tuple[I32, list[CodeFrame]]:
+        """The line of each life as a number, -1 where nobody knows it; and the lines."""
+        of, lines = self.stacks.lines
+        return of[self.walk.lives.stack], lines
+
+    @property
+    def peak(self) -> int:
+        return self.walk.peak
+
+    @property
+    def at_peak(self) -> Mask:
+        return self.walk.lives.alive_at(self.peak)
+
+    @property
+    def peak_bytes(self) -> int:
+        """As requested. Where nothing was recorded, what the segments hold."""
+        return int(self.walk.lives.asked[self.at_peak].sum())
+
+    @property
+    def most_reserved(self) -> int:
+        total = int(self.history.segments.total.sum())
+        return max(int(self.walk.reserved.max()), total) if len(self.walk.reserved) else total
+
+    @cached_property
+    def backward_starts(self) -> I64:
+        """The first event of each backward pass: the same moment of every step."""
+        found: I64 = self.phases.start[self.phases.phase == BACKWARD]
+        return found
+
+
+def device_memory(history: MemoryHistory) -> list[DeviceMemoryFacts]:
+    """Every device, the one with the highest peak first."""
+    stacks = CallStacks(history)
+    found = [DeviceMemoryFacts(history, one, stacks) for one in history.devices]
+    return sorted(found, key=lambda one: -one.peak_bytes)

@@ -1,0 +1,170 @@
+"""What each allocation is, by when it is born and when it dies; never by its size alone.
+
+Born in backward and alive after it: a gradient. Born in forward and freed by backward: an activation. Born
+in the optimizer's step and alive after it: its state. What was there before is told by whole copies of the
+gradients' sizes: the first is the parameters, the others are the optimizer's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import numpy.typing as npt
+
+from findwall.memory.call_stacks import CallStacks
+from findwall.memory.lives import BEFORE, Lives
+from findwall.memory.memory_phases import BACKWARD, FORWARD, OPTIMIZER, SET_UP, Phases
+from findwall.model.memory_history import I64
+
+KINDS = (
+    "unknown",
+    "parameters",
+    "gradients",
+    "optimizer-state",
+    "activations",
+    "inputs",
+    "temporaries",
+    "workspace",
+    "kept",
+    "before-recording",
+)
+(
+    NOT_KNOWN,
+    PARAMETERS,
+    GRADIENTS,
+    STATE,
+    ACTIVATIONS,
+    INPUTS,
+    TEMPORARIES,
+    WORKSPACE,
+    KEPT,
+    BEFORE_RECORDING,
+) = range(len(KINDS))
+# What cuBLAS is given by torch to work in: 8 MiB and 16 buffers of 8 KiB, on Hopper and later 32 MiB. One a
+# thread and stream, taken once and never given back.
+WORKSPACE_BYTES = (8_519_680, 33_554_432)
+Codes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+
+
+def kinds(lives: Lives, phases: Phases, stacks: CallStacks) -> Codes:
+    """The kind of each life."""
+    return _Sorting(lives, phases, stacks).found
+
+
+class _Sorting:
+    def __init__(self, lives: Lives, phases: Phases, stacks: CallStacks) -> None:
+        self._lives, self._phases, self._stacks = lives, phases, stacks
+        self.found = np.zeros(len(lives), np.uint8)
+        self.found[lives.born == BEFORE] = BEFORE_RECORDING
+        if not phases.is_known:
+            return
+        self._stretch, self._end = phases.stretch_of(lives.born), phases.stretch_of(lives.died)
+        self._phase = self._phases_of(self._stretch)
+        self._never_dies = lives.died >= phases.count
+        self._backward()
+        self._forward()
+        self._optimizer()
+        self._standing()
+        self._workspaces()
+
+    def _phases_of(self, stretch: I64) -> Codes:
+        known = (stretch >= 0) & (stretch < len(self._phases.phase))
+        found: Codes = np.where(known, self._phases.phase[np.where(known, stretch, 0)], 0)
+        return found
+
+    def _backward(self) -> None:
+        born = self._phase == BACKWARD
+        self.found[born] = np.where(self._end[born] == self._stretch[born], TEMPORARIES, GRADIENTS)
+
+    def _forward(self) -> None:
+        """What the next backward frees is an activation, and so is what a backward still to come may want."""
+        born = self._phase == FORWARD
+        backwards = np.flatnonzero(self._phases.phase == BACKWARD)
+        following = np.searchsorted(backwards, self._stretch)
+        has_next = following < len(backwards)
+        freed_by = self._phases_of(self._end)
+        for_backward = born & np.where(has_next, freed_by == BACKWARD, self._never_dies)
+        self.found[for_backward] = ACTIVATIONS
+        outlives = born & ~for_backward & has_next
+        outlives &= (
+            self._end > backwards[np.minimum(following, max(len(backwards) - 1, 0))]
+            if len(backwards)
+            else False
+        )
+        self.found[born & ~for_backward] = TEMPORARIES
+        first = self._first_births(for_backward)
+        self.found[outlives] = np.where(
+            self._lives.born[outlives] < first[self._stretch[outlives]], INPUTS, KEPT
+        )
+
+    def _first_births(self, rows: Mask) -> I64:
+        """The first birth among these, in each stretch."""
+        first = np.full(len(self._phases.start), np.iinfo(np.int64).max)
+        np.minimum.at(first, self._stretch[rows], self._lives.born[rows])
+        return first
+
+    def _optimizer(self) -> None:
+        born = self._phase == OPTIMIZER
+        self.found[born] = np.where(self._end[born] == self._stretch[born], TEMPORARIES, STATE)
+        # Nobody marked a step: what follows a backward may be the next batch as well.
+        unmarked = born & (self.found == STATE) & ~self._stacks.updates[self._lives.stack]
+        sizes = np.unique(self._lives.asked[self.found == GRADIENTS])
+        self.found[unmarked & ~np.isin(self._lives.asked, sizes)] = INPUTS
+
+    def _standing(self) -> None:
+        """What was there before the first forward, by whole copies of the gradients."""
+        lives = self._lives
+        standing = (lives.born == BEFORE) | (self._phase == SET_UP)
+        backwards = np.flatnonzero(self._phases.phase == BACKWARD).tolist()
+        self.found[standing & (lives.born != BEFORE)] = np.where(self._never_dies, KEPT, INPUTS)[
+            standing & (lives.born != BEFORE)
+        ]
+        whole = [at for at in backwards if self._phases.end(at) < self._phases.count]
+        if not whole:
+            self._forward_alone(standing)
+            return
+        wanted = Counter(lives.asked[(self.found == GRADIENTS) & (self._stretch == whole[0])].tolist())
+        early = standing & (self._end < whole[0])  # freed before the first backward: of the step before
+        self._copies(early, wanted, (GRADIENTS,), 1)
+        copies = self._copies(standing & ~early, wanted, (PARAMETERS, STATE))
+        # In half precision an optimizer often keeps its own in full.
+        twice = Counter({2 * size: count for size, count in wanted.items()})
+        if copies and not twice.keys() & wanted.keys():
+            self._copies(standing & ~early & (self.found == BEFORE_RECORDING), twice, (STATE,))
+
+    def _forward_alone(self, standing: Mask) -> None:
+        """Without a whole backward: what was made before the first forward and stays."""
+        self.found[standing & (self._phase == SET_UP) & self._never_dies] = PARAMETERS
+
+    def _copies(
+        self, among: Mask, wanted: Counter[int], named: tuple[int, ...], most: int | None = None
+    ) -> int:
+        """Name so many whole copies of these sizes as there are; how many there were."""
+        rows = np.flatnonzero(among)
+        there = Counter(self._lives.asked[rows].tolist())
+        copies = min((there[size] // count for size, count in wanted.items()), default=0)
+        copies = copies if most is None else min(copies, most)
+        seen: Counter[int] = Counter()
+        for row in rows if copies else ():
+            size = int(self._lives.asked[row])
+            copy = seen[size] // wanted[size] if wanted[size] else copies
+            if copy < copies:
+                seen[size] += 1
+                self.found[row] = named[min(copy, len(named) - 1)]
+        return copies
+
+    def _workspaces(self) -> None:
+        """Taken once and never given back, for products of matrices."""
+        stays = self._never_dies & np.isin(self.found, (GRADIENTS, KEPT, BEFORE_RECORDING, ACTIVATIONS))
+        told = stays & self._stacks.takes_workspace[self._lives.stack]
+        # Where no C++ was recorded: of that size, and the only one that its line ever took.
+        silent = stays & np.isin(self.found, (GRADIENTS, KEPT, BEFORE_RECORDING))
+        silent &= np.isin(self._lives.asked, WORKSPACE_BYTES) & ~self._has_equal(silent)
+        self.found[told | silent] = WORKSPACE
+
+    def _has_equal(self, rows: Mask) -> Mask:
+        """Whether another of the same size is a parameter or state: then this is one of a copy."""
+        of_model = np.isin(self.found, (PARAMETERS, STATE))
+        return rows & np.isin(self._lives.asked, np.unique(self._lives.asked[of_model]))

@@ -1,0 +1,129 @@
+"""What torch's allocator did and held, as columns: a snapshot of `torch.cuda.memory`, whoever wrote it.
+
+Sizes are bytes, times microseconds. -1 is unknown, for stacks none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from findwall.model.measured_run import Run
+
+SNAPSHOT = "memory-snapshot"  # the kind of a run that is nothing but one
+
+U8 = npt.NDArray[np.uint8]
+I32 = npt.NDArray[np.int32]
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+
+# The actions of an event, by number. Older versions of torch know fewer.
+ACTIONS = (
+    "unknown",
+    "alloc",
+    "free_requested",
+    "free_completed",
+    "segment_alloc",
+    "segment_free",
+    "segment_map",
+    "segment_unmap",
+    "oom",
+    "snapshot",
+)
+ALLOC, FREE_REQUESTED, FREE_COMPLETED = (ACTIONS.index(name) for name in ACTIONS[1:4])
+SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP = (ACTIONS.index(name) for name in ACTIONS[4:8])
+OOM = ACTIONS.index("oom")
+
+# The states of a block: it is free in the cache, a tensor holds it, or one did and a stream still reads it.
+STATES = ("inactive", "active_allocated", "active_awaiting_free")
+INACTIVE, ALLOCATED, AWAITING_FREE = range(3)
+
+
+class CodeFrame(msgspec.Struct, frozen=True, array_like=True):
+    """One line of a stack; of Python or of C++."""
+
+    name: str
+    file: str
+    line: int
+
+    @property
+    def is_python(self) -> bool:
+        return self.file.endswith(".py") or self.file.startswith("<")
+
+
+class MemoryEvents(msgspec.Struct, frozen=True):
+    """What the allocator did on one device, in its order."""
+
+    action: U8
+    address: U64  # of an `oom`: what the driver still had, in bytes
+    size: I64  # as it was asked for
+    time: I64
+    stack: I32
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+    def at(self, *actions: int) -> npt.NDArray[np.bool_]:
+        """Rows of these actions."""
+        return np.isin(self.action, actions)
+
+
+class Segments(msgspec.Struct, frozen=True):
+    """What was taken from the driver of one device, when the snapshot was made."""
+
+    address: U64
+    total: I64
+    active: I64  # of its blocks that hold something, as the segment itself says
+    requested: I64  # the same, as it was asked for
+    is_private: npt.NDArray[np.bool_]  # of a pool of its own, as CUDA graphs have one
+    is_expandable: npt.NDArray[np.bool_]
+
+
+class Blocks(msgspec.Struct, frozen=True):
+    """The pieces of the segments, when the snapshot was made."""
+
+    segment: I32
+    address: U64
+    size: I64
+    requested: I64
+    state: U8
+    stack: I32
+
+
+class DeviceHistory(msgspec.Struct, frozen=True):
+    """One device."""
+
+    device: int
+    events: MemoryEvents
+    segments: Segments
+    blocks: Blocks
+
+
+class Marked(msgspec.Struct, frozen=True, array_like=True):
+    """A stretch that torch itself noted beside the events: `Optimizer.step#AdamW.step`."""
+
+    name: str
+    device: int
+    start: int
+    end: int
+
+
+class MemoryHistory(msgspec.Struct, frozen=True):
+    """A snapshot."""
+
+    path: str
+    devices: tuple[DeviceHistory, ...]
+    frames: Sequence[CodeFrame]
+    stacks: Sequence[Sequence[int]]  # frames by number, the innermost first
+    marked: tuple[Marked, ...] = ()
+    settings: str = ""  # PYTORCH_CUDA_ALLOC_CONF
+    notes: tuple[str, ...] = ()
+
+
+class SnapshotRun(Run, frozen=True, kw_only=True):
+    """A run of which nothing is known but what its allocator did. Apart from `Run`: few need this."""
+
+    memory: MemoryHistory
