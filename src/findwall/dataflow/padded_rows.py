@@ -49,5 +49,5 @@ class _Filled(RowOps):
     def _has_tokens(self, head: int, length: int, lookup: int) -> bool:
         """Whether it works on all places of the samples: one of its dimensions is as long, or holds them of
         all samples."""
-        tokens = self.operands(lookup)[-1].elements
-        return any(one in (length, tokens) for operand in self.operands(head)[:1] for one in operand.shape)
+        tokens = [operand.elements for operand in self.operands(lookup)[-1:]]
+        return any(one in (length, *tokens) for operand in self.operands(head)[:1] for one in operand.shape)

@@ -96,7 +96,7 @@ class RowOps:
         name = self.name(head)
         if name not in _PICKS or not operands or len(operands[0].shape) < 2:
             return None
-        source, given = operands[0], self.given(head)
+        source, given = operands[0], [*self.given(head), None, None]
         if name in ("index_select", "gather"):
             if given[1] in (-1, len(source.shape) - 1):
                 return None
