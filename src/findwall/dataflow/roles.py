@@ -120,7 +120,7 @@ def _kept(parts: _Parts, head: int) -> Role:
         return "metric"
     if parts.weights.made[head]:
         return "average"
-    if parts.behind_recorded[head]:
+    if parts.carries_recorded[head]:
         return "average" if trains else "metric"
     if parts.sees_weights[head]:
         return "teacher" if trains else "evaluation"
@@ -155,9 +155,10 @@ class _Parts:
         self.to_evaluation = reaching(once, np.flatnonzero(self.weights.layer))
         self.to_parameters = self._changing(flow, trained)
         self.to_what_lasts = reaching(once, _writers(flow, lasting | parameters))
-        learns = self.to_loss | self.to_parameters
-        used = set(flow.storage[learns[flow.reader]].tolist()) & lasting
-        self.to_what_trains = reaching(once, _writers(flow, used))
+        # From step to step: a table that follows what goes through it.
+        carried = _without(flow, np.isin(flow.storage, list(parameters)) | self.backward[flow.reader])
+        self.to_what_trains = reaching(carried, np.flatnonzero(self.recorded))
+        self.carries_recorded = reached_from(carried, np.flatnonzero(self.recorded))
         self.to_host = reaching(once, taken_by_host(observed))
         self.to_batch = reaching(once, _makers_of_batches(flow))
 

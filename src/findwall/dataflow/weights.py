@@ -58,5 +58,7 @@ def weights_of(flow: Flow, parameters: set[int], kept: set[int]) -> Weights:
         read[head], made[head] = bool(seen), (some or bool(seen)) and not others
         uses = observed.uses_of(head)
         given = size[uses][observed.way[uses] != READ].tolist()
-        is_weight[head] = made[head] and bool(seen.intersection(given))
+        # A number may be a weight; one that others were mixed into is a sum over weights.
+        same = seen.intersection(given) - ({1} if some else set())
+        is_weight[head] = made[head] and bool(same)
     return Weights(read, made)
