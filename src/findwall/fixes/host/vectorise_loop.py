@@ -97,10 +97,10 @@ def _at_once(facts: Facts, loops: list[LineLoop], how: float) -> Change:
     change = Change()
     for one in loops:
         first, others = one.atoms[one.first], one.atoms[~one.first]
-        now = float(facts.own[one.atoms].sum())
-        alone = float(facts.own[first].sum())
+        own = facts.atoms.own
+        alone = max(float(own[first].sum()), NOT_ZERO_NS)
         must = max(alone, float(np.nansum(facts.atoms.floor[one.atoms])))
-        times = must ** (1.0 - how) * max(now, must) ** how / max(alone, NOT_ZERO_NS)
+        times = must ** (1.0 - how) * max(float(own[one.atoms].sum()), must) ** how / alone
         rows = np.unique(rows_of(facts, first))
         change += gone(facts, others) + Change(
             (

@@ -1,0 +1,157 @@
+"""Loops of the job's own lines, in steps that torch really runs: does a round need another?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import nn
+
+from dataflow_observed import facts_with_flow, flow_of
+from findwall.dataflow.line_loops import Rounds, line_loops
+from findwall.dataflow.repeats import repeats
+from findwall.fixes import Use, all_fixes
+from findwall.fixes.predict import predict
+
+SAMPLES = 16
+
+
+class Job:
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=1e-3)
+        self.tables = nn.ModuleList(nn.Embedding(10, 4) for _ in range(12))
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(12))
+        self.cell = nn.GRUCell(8, 8)
+
+    def sample_by_sample(self) -> None:
+        """Gradients of each sample for itself, added up."""
+        x = torch.randn(SAMPLES, 8)
+        for number in range(SAMPLES):
+            loss = self.net(x[number : number + 1]).square().mean()
+            gradients = torch.autograd.grad(loss, list(self.net.parameters()))
+            for one, gradient in zip(self.net.parameters(), gradients, strict=True):
+                one.grad = gradient if one.grad is None else one.grad + gradient
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def field_by_field(self) -> None:
+        numbers = torch.randint(0, 10, (SAMPLES, 12))
+        parts = [table(numbers[:, at]) for at, table in enumerate(self.tables)]
+        torch.cat(parts, 1).sum().backward()
+
+    def class_by_class(self) -> None:
+        found, truth, shares = torch.randint(0, 10, (99,)), torch.randint(0, 10, (99,)), []
+        for one in range(10):
+            both = ((found == one) & (truth == one)).sum().item()
+            either = ((found == one) | (truth == one)).sum().item()
+            shares.append(both / max(either, 1))
+
+    def parameter_by_parameter(self) -> None:
+        x = torch.randn(4, 8)
+        for layer in self.layers:
+            x = layer(x)
+        x.sum().backward()
+        with torch.no_grad():
+            for one in self.layers.parameters():
+                one.add_(one.grad / one.grad.norm(), alpha=-0.1)  # type: ignore[operator, union-attr]
+                one.grad = None
+
+    def layer_by_layer(self) -> None:
+        x = torch.randn(4, 8)
+        for layer in self.layers:
+            x = x + layer(x).relu()
+        x.sum().backward()
+
+    def time_by_time(self) -> None:
+        x, state = torch.randn(20, 4, 8), torch.zeros(4, 8)
+        for now in x:
+            state = self.cell(now, state)
+        state.sum().backward()
+
+    def update_by_update(self) -> None:
+        x = torch.randn(SAMPLES, 8)
+        for one in x:
+            self.net(one).square().mean().backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+    def running_sum(self) -> None:
+        """What was added up so far is looked at in every round."""
+        total, x = torch.zeros(8), torch.randn(SAMPLES, 8)
+        for one in x:
+            total = total + one
+            total.norm().exp()
+
+
+def loops_of(step: Callable[[Job], None], folder: Path) -> list[Rounds]:
+    job = Job()
+    return line_loops(flow_of(lambda: step(job), folder))
+
+
+@pytest.mark.parametrize(
+    ("step", "rounds"),
+    [(Job.sample_by_sample, SAMPLES), (Job.field_by_field, 12), (Job.class_by_class, 10)],
+)
+def test_rounds_that_need_no_other_are_a_batch(
+    step: Callable[[Job], None], rounds: int, tmp_path: Path
+) -> None:
+    found = loops_of(step, tmp_path)
+    assert len(found) == 1 and not found[0].parameters
+    assert rounds <= found[0].count <= rounds + 1
+
+
+def test_a_loop_over_parameters_is_told_as_such(tmp_path: Path) -> None:
+    assert [one.parameters for one in loops_of(Job.parameter_by_parameter, tmp_path)] == [True]
+
+
+@pytest.mark.parametrize(
+    "step", [Job.layer_by_layer, Job.time_by_time, Job.update_by_update, Job.running_sum]
+)
+def test_rounds_that_need_the_one_before_are_none(step: Callable[[Job], None], tmp_path: Path) -> None:
+    assert loops_of(step, tmp_path) == []
+
+
+def test_the_fix_has_a_line_and_a_shorter_step(tmp_path: Path) -> None:
+    job = Job()
+    facts = facts_with_flow(job.sample_by_sample, tmp_path)
+    outcome = all_fixes()["vectorise-loop"].advise(facts)
+    assert isinstance(outcome, Use)
+    (place,) = outcome.places
+    assert "for number in range" in Path(__file__).read_text().splitlines()[int(place.rpartition(":")[2]) - 1]
+    said = predict(facts, {"vectorise-loop": outcome})
+    assert said is not None and said.low <= said.mid <= said.high and said.mid < facts.step
+
+
+def test_cells_called_by_hand_are_a_layer_of_the_library(tmp_path: Path) -> None:
+    job = Job()
+    facts = facts_with_flow(job.time_by_time, tmp_path)
+    outcome = all_fixes()["builtin-ops"].advise(facts)
+    assert isinstance(outcome, Use) and outcome.claim.names["layer"] == "nn.GRU"
+
+
+def test_the_same_again_through_batch_norms_and_in_place_ops(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
+    x = torch.randn(2, 3, 16, 16)
+    flow = flow_of(lambda: (net(x).mean() + net(x).square().mean()).backward(), tmp_path)
+    names = [flow.observed.names[flow.observed.name[head]] for head in repeats(flow).twice.tolist()]
+    assert names == ["aten::conv2d", "aten::batch_norm", "aten::relu_"]
+
+
+def test_what_is_changed_afterwards_is_no_shared_result(tmp_path: Path) -> None:
+    net, x = nn.Linear(8, 8), torch.randn(4, 8)
+
+    def step() -> None:
+        with torch.no_grad():
+            first, second = net(x), net(x)
+            second.mul_(torch.rand(4, 8))
+            (first + second).sum()
+
+    flow = flow_of(step, tmp_path)
+    assert len(repeats(flow).twice) == 0
