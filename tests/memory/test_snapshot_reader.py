@@ -51,7 +51,7 @@ def figures(history: MemoryHistory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "content", [pickle.dumps({}, 2), pickle.dumps({}, 5), gzip.compress(pickle.dumps({}))]
+    "content", [pickle.dumps({}, 2), pickle.dumps({}, 5), gzip.compress(pickle.dumps({}), mtime=0)]
 )
 def test_a_snapshot_is_known_by_its_first_bytes(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "notes.txt"
