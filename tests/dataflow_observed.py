@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -35,9 +35,9 @@ def observe(step: Step, path: Path, iterations: int = 2) -> None:
     sums = observing._sums(torch, {id(one) for one in state})
     OBSERVER.begin(torch, path)
     lines = LineMarks(torch)
-    watching = SimpleNamespace(_puts=[])
-    observing.Observing._watch_lookups(watching, torch)  # type: ignore[arg-type]
-    observing.Observing._watch_losses(watching, torch)  # type: ignore[arg-type]
+    watching = observing.Observing.__new__(observing.Observing)
+    watching._puts = []
+    watching._watch_values(torch)
     try:
         observing._tell_state(torch, state)
         lines.begin()

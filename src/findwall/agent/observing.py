@@ -113,8 +113,7 @@ class Observing:
             self._puts.append(REGISTRY.hold(BY, "torch's observer of ops", OBSERVER.end))
             self._watch_reads(engine.torch)
             if not machine.compiled_graphs():  # else the compiler would see another function, and begin anew
-                self._watch_losses(engine.torch)
-                self._watch_lookups(engine.torch)
+                self._watch_values(engine.torch)
             _tell_state(engine.torch, state)
             self._lines = LineMarks(engine.torch)
             self._puts.append(REGISTRY.hold(BY, "sys.settrace", self._lines.end))
@@ -135,37 +134,24 @@ class Observing:
             if hasattr(torch.Tensor, name):
                 self._puts.append(REGISTRY.wrap(BY, torch.Tensor, name, make))
 
-    def _watch_losses(self, torch: Any) -> None:
-        """Targets that a loss passes over: how many there are no op says."""
-
-        def make(original: Call) -> Call:
-            @functools.wraps(original)
-            def loss(*args: Any, **kwargs: Any) -> Any:
-                if OBSERVER.is_busy:
-                    with contextlib.suppress(Exception):  # inside the job's own call: they are not told, then
-                        named = inspect.signature(original).bind(*args, **kwargs).arguments
-                        _count_targets(torch, named["target"], named.get("ignore_index", IGNORED))
-                return original(*args, **kwargs)
-
-            return loss
-
+    def _watch_values(self, torch: Any) -> None:
+        """What no op says: targets that a loss passes over, and tokens that only fill a batch up."""
         for name in LOSSES:
-            self._puts.append(REGISTRY.wrap(BY, torch.nn.functional, name, make))
+            self._watch_calls(torch, name, _count_targets)
+        self._watch_calls(torch, "embedding", _count_filled)
 
-    def _watch_lookups(self, torch: Any) -> None:
-        """Tokens that only fill a batch up."""
-
+    def _watch_calls(self, torch: Any, name: str, look: Callable[[Any, dict[str, Any]], None]) -> None:
         def make(original: Call) -> Call:
             @functools.wraps(original)
-            def lookup(*args: Any, **kwargs: Any) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Any:
                 if OBSERVER.is_busy:
-                    with contextlib.suppress(Exception):  # inside the job's own call: they are not told, then
-                        _count_filled(torch, args[0] if args else kwargs["input"])
+                    with contextlib.suppress(Exception):  # inside the job's own call: it is not told, then
+                        look(torch, inspect.signature(original).bind(*args, **kwargs).arguments)
                 return original(*args, **kwargs)
 
-            return lookup
+            return call
 
-        self._puts.append(REGISTRY.wrap(BY, torch.nn.functional, "embedding", make))
+        self._puts.append(REGISTRY.wrap(BY, torch.nn.functional, name, make))
 
     def batch_taken(self, engine: Engine, batch: Any) -> None:
         """A loader gave this: its tensors are new, whatever lay at their places before."""
@@ -246,7 +232,8 @@ def _tell(torch: Any, name: str, tensors: Iterable[Any]) -> None:
             tensor.detach()
 
 
-def _count_targets(torch: Any, target: Any, ignored: int) -> None:
+def _count_targets(torch: Any, given: dict[str, Any]) -> None:
+    target, ignored = given["target"], given.get("ignore_index", IGNORED)
     if target.is_floating_point() or not target.numel():
         return
     with torch.autograd.profiler.record_function(LOOK):
@@ -254,8 +241,9 @@ def _count_targets(torch: Any, target: Any, ignored: int) -> None:
     _tell(torch, f"{TARGETS}{kept}/{target.numel()}", [])
 
 
-def _count_filled(torch: Any, tokens: Any) -> None:
+def _count_filled(torch: Any, given: dict[str, Any]) -> None:
     """Samples one below the other, all with the same token at their end: how far any of them goes."""
+    tokens = given["input"]
     if tokens.dim() != SAMPLES_AND_PLACES or tokens.shape[0] < SAMPLES_AND_PLACES:
         return
     with torch.autograd.profiler.record_function(LOOK):

@@ -12,16 +12,16 @@ import numpy as np
 from findwall.dataflow.linking import BEFORE, Flow, in_backward, iterations, of_ours
 
 
-def wandering_reads(flow: Flow) -> int:
-    """How many tensors of before an iteration reads that the next one reads elsewhere; 0 where both do not
-    run the same ops."""
+def wandering_reads(flow: Flow) -> int | None:
+    """How many tensors of before an iteration reads that the next one reads elsewhere; None where both do
+    not run the same ops."""
     observed = flow.observed
     number = iterations(observed)
     heads = np.setdiff1d(flow.heads(), of_ours(observed))
     forward = ~in_backward(observed)
     first, second = (heads[(number[heads] == one) & forward[heads]] for one in (0, 1))
     if len(first) != len(second) or (observed.name[first] != observed.name[second]).any():
-        return 0
+        return None
     reads = _older_reads(flow)
     return sum(
         len(reads.get(one, frozenset()) - reads.get(other, frozenset()))

@@ -69,10 +69,7 @@ def establish(
     profiled = match(timeline, timeline.rows(*DEVICE_KINDS), run.ncu, steps.count) if run.ncu else None
     nbytes = profiled.nbytes if profiled is not None else None
     kernels = kernel_table(timeline, links, ceilings, steps.count, nbytes)
-    graph = build(timeline, links, host, queue, on_cores)
-    if kernels.recompute.any():
-        late = because_of_checkpoints(timeline, links, kernels.row, kernels.recompute)
-        graph = replace(graph, checkpointing=kernels.row[late])
+    graph = _with_checkpoints(build(timeline, links, host, queue, on_cores), kernels, timeline, links)
     graph, conditions = _as_timed(graph, rank, timeline, queue, source)
     reading = read_step(graph, true_step_s, source, conditions.rare)
     judged = _at_their_word(kernels, rank, reading) if on_cores and not ceilings.known else kernels
@@ -100,6 +97,14 @@ def establish(
         profiled=profiled,
     )
     return _with_dataflow(facts)
+
+
+def _with_checkpoints(graph: Graph, kernels: KernelTable, timeline: Timeline, links: Links) -> Graph:
+    """With what is computed again in the backward pass told as such."""
+    if not kernels.recompute.any():
+        return graph
+    late = because_of_checkpoints(timeline, links, kernels.row, kernels.recompute)
+    return replace(graph, checkpointing=kernels.row[late])
 
 
 def _with_dataflow(facts: Facts) -> Facts:

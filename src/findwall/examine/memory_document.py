@@ -93,7 +93,7 @@ def _memory(facts: DeviceMemoryFacts, devices: list[DeviceMemoryFacts]) -> Memor
         fragmentation=_fragmentation(facts),
         driver_calls=DriverCalls(*driver_calls(facts.history)) if len(facts.history.events) else None,
         growth=[
-            MemoryGrowth(_place(facts, one.line), one.bytes_per_step / GIB, one.steps, KINDS[one.kind])  # type: ignore[arg-type]
+            MemoryGrowth(_place(facts, one.line), one.bytes_per_step / GIB, one.steps, KINDS[one.kind])
             for one in growth(facts)
         ],
         oom=_oom(facts),
@@ -136,7 +136,7 @@ def _lines(facts: DeviceMemoryFacts) -> list[MemoryLineRow]:
                 frames[line].name if line >= 0 else "",
                 int(asked[mine].sum()) / GIB,
                 int(mine.sum()),
-                KINDS[common],  # type: ignore[arg-type]
+                KINDS[common],
             )
         )
     rows.sort(key=lambda row: (row.line is None, -row.gib))  # what nobody knows comes last

@@ -8,6 +8,7 @@ gradients' sizes: the first is the parameters, the others are the optimizer's.
 from __future__ import annotations
 
 from collections import Counter
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,20 +16,10 @@ import numpy.typing as npt
 from findwall.memory.call_stacks import CallStacks
 from findwall.memory.lives import BEFORE, Lives
 from findwall.memory.memory_phases import BACKWARD, FORWARD, OPTIMIZER, SET_UP, Phases
+from findwall.model.diagnosis import MemoryKind
 from findwall.model.memory_history import I64
 
-KINDS = (
-    "unknown",
-    "parameters",
-    "gradients",
-    "optimizer-state",
-    "activations",
-    "inputs",
-    "temporaries",
-    "workspace",
-    "kept",
-    "before-recording",
-)
+KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)
 (
     NOT_KNOWN,
     PARAMETERS,

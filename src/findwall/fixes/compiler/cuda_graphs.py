@@ -73,7 +73,7 @@ def _is_last(facts: Facts) -> bool:
     of a loop it would hold every round, where a few calls do the same."""
     waits = (facts.recoverable_ms("host-sync") or 0.0) > WORTH_IT * step_ms(facts)
     # A graph reads the same memory again: what lies elsewhere in every step would have to be copied there.
-    waits |= facts.wandering > MAJORITY_SHARE * small_kernels(facts)
+    waits |= (facts.wandering or 0) > MAJORITY_SHARE * small_kernels(facts)
     return waits or waiting_rounds(facts) is not None or mostly_in_loops(facts)
 
 

@@ -22,10 +22,11 @@ import numpy as np
 
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, ideal, no_use, rows_of
 from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.model.events import Bool, Kind
+from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop, Launch, NoWait
 from findwall.step.call_names import in_window
+from findwall.step.links import nearest
 from findwall.step.step_facts import StepFacts
 
 WAITS = ("host-sync", "launch-bound")
@@ -74,7 +75,10 @@ def _rows(facts: StepFacts, names: list[int]) -> I64:
 
 
 def _without_anomaly_mode(facts: Facts, asked: I64) -> Outcome:
-    inside = _inside(facts, asked)
+    inside = (
+        nearest(facts.timeline, facts.links.parent, np.isin(np.arange(len(facts.timeline.events)), asked))
+        >= 0
+    )
     launch = facts.links.launch[facts.kernels.row[facts.atoms.index]]
     checks = (launch >= 0) & inside[np.maximum(launch, 0)]
     op = facts.kernels.op[facts.atoms.index]
@@ -91,17 +95,6 @@ def _without_anomaly_mode(facts: Facts, asked: I64) -> Outcome:
         may=(lambda made: bare, lambda made: gone),
         uncurved=True,
     )
-
-
-def _inside(facts: StepFacts, rows: I64) -> Bool:
-    """Rows of the host that are these, or lie in one of them."""
-    found = np.zeros(len(facts.timeline.events), bool)
-    found[rows] = True
-    above = facts.links.parent
-    while (above >= 0).any():
-        found |= (above >= 0) & found[np.maximum(above, 0)]
-        above = np.where(above >= 0, facts.links.parent[np.maximum(above, 0)], -1)
-    return found
 
 
 FIX = Fix((*HOST, *KERNELS), "safe", use)

@@ -18,28 +18,15 @@ Positions and masks must go on from where they were. Memory for keys and values 
 
 from __future__ import annotations
 
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, no_use, time_of
-from findwall.fixes.less_work.removed_work import left_of, scaled
+from findwall.fixes import Facts, Fix, Outcome
+from findwall.fixes.less_work.removed_work import on_fewer_rows
 from findwall.model.catalogue import UNNEEDED
+
+SAID = "kv-cache/found", "kv-cache/none"
 
 
 def use(facts: Facts) -> Outcome:
-    found = next((one for one in facts.unneeded if one.kind == "grown"), None)
-    if found is None:
-        return no_use("kv-cache/none")
-    change = scaled(facts, found)
-    figures = {
-        "spent_ms": time_of(facts, found.atoms),
-        "left_share": left_of(facts, found),
-        "pick": found.pick or None,
-    }
-    return Use(
-        Claim("kv-cache/found", figures, places=lines(found.place)),
-        change,
-        likely=lambda made: change,
-        uncurved=True,
-        condition="attention-looks-back-only",
-    )
+    return on_fewer_rows(facts, "grown", SAID, "attention-looks-back-only")
 
 
 FIX = Fix((UNNEEDED,), "safe", use, reorders=True, removes=True)

@@ -22,24 +22,15 @@ already, or it gives other numbers.
 
 from __future__ import annotations
 
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, no_use, time_of
-from findwall.fixes.less_work.removed_work import left_of, scaled
+from findwall.fixes import Facts, Fix, Outcome
+from findwall.fixes.less_work.removed_work import on_fewer_rows
 from findwall.model.catalogue import UNNEEDED
+
+SAID = "less-padding/found", "less-padding/none"
 
 
 def use(facts: Facts) -> Outcome:
-    found = next((one for one in facts.unneeded if one.kind == "filled"), None)
-    if found is None:
-        return no_use("less-padding/none")
-    change = scaled(facts, found)
-    figures = {"spent_ms": time_of(facts, found.atoms), "left_share": left_of(facts, found)}
-    return Use(
-        Claim("less-padding/found", figures, places=lines(found.pick)),
-        change,
-        likely=lambda made: change,
-        uncurved=True,
-        condition="filling-is-left-out",
-    )
+    return on_fewer_rows(facts, "filled", SAID, "filling-is-left-out")
 
 
 FIX = Fix((UNNEEDED,), "safe", use, reorders=True, removes=True)

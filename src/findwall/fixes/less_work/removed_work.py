@@ -52,6 +52,26 @@ def scaled(facts: Facts, one: Unneeded, where: Bool | None = None) -> Change:
     return Change((Scale(rows, one.left[chosen][first]),)) if len(rows) else Change()
 
 
+def on_fewer_rows(facts: Facts, kind: Needless, said: tuple[str, str], condition: str) -> Outcome:
+    """Work on rows that are too many, of one kind, on those that are needed. `said`: as above."""
+    found = next((one for one in facts.unneeded if one.kind == kind), None)
+    if found is None:
+        return no_use(said[1])
+    figures = {
+        "spent_ms": time_of(facts, found.atoms),
+        "left_share": left_of(facts, found),
+        "pick": found.pick or None,
+    }
+    change = scaled(facts, found)
+    return Use(
+        Claim(said[0], figures, places=lines(found.place)),
+        change,
+        likely=lambda made: change,
+        uncurved=True,
+        condition=condition,
+    )
+
+
 def left_of(facts: Facts, one: Unneeded) -> float | None:
     """Of the time of work on rows that are too many, what would be left."""
     own = facts.own[one.atoms]

@@ -17,6 +17,8 @@ solvers, simulations, sums with large cancellations. fp32 keeps 7, TF32 and bf16
 
 from __future__ import annotations
 
+from math import sqrt
+
 import numpy as np
 
 from findwall.facts.best_changes import at_math
@@ -36,23 +38,21 @@ from findwall.fixes import (
     NoUse,
     Outcome,
     Use,
+    at_most,
     cannot_tell,
     device_word,
     is_training,
     lines,
     no_use,
     of_class,
-    rows_of,
     time_of,
 )
+from findwall.fixes.less_work.removed_work import causes_of
 from findwall.model.catalogue import MATRIX_CLASSES, WORTH_IT
-from findwall.model.causes import CAUSES
 from findwall.model.intervals import I64
-from findwall.replay.change import Change, Scale
 from findwall.work.work_facts import WorkFacts
 
 HALF_THE_BYTES = 0.5
-PRODUCTS = 0.35  # of their time in fp64, likely: between half and what the units for fp32 do. Chosen by hand.
 
 
 def use(facts: Facts) -> Outcome:
@@ -98,35 +98,24 @@ def _from_fp64(facts: Facts, doubles: I64) -> Outcome:
     }
     multiplies = of_class(facts, *MATRIX_CLASSES)[doubles]
     products, others = doubles[multiplies], doubles[~multiplies]
-    half = _times(facts, others, HALF_THE_BYTES)
+    half = at_most(facts, others, HALF_THE_BYTES)
     fastest = max(("fp32", "tf32"), key=lambda name: flops.get(name, 0.0))
     best = half + at_math(facts, products, fastest, HALF_THE_BYTES)
-    moved = causes_of(facts, doubles)
+    # What is likely lies between both, in the logarithm.
+    least = min((now or 0.0) / max(flops.get(fastest, 0.0), 1.0), HALF_THE_BYTES) or HALF_THE_BYTES
     return Use(
         Claim("lower-precision/from-fp64", figures, places=lines(line_of(facts, _longest(facts, doubles)))),
         best,
-        moved,
-        likely=lambda made: half + _times(facts, products, PRODUCTS),
-        may=(lambda made: best, lambda made: _times(facts, doubles, HALF_THE_BYTES)),
+        causes_of(facts, doubles, MOVES) or MOVES,
+        likely=lambda made: half + at_most(facts, products, sqrt(HALF_THE_BYTES * least)),
+        may=(lambda made: best, lambda made: at_most(facts, doubles, HALF_THE_BYTES)),
         uncurved=True,
         condition="digits-not-needed",
     )
 
 
-def _times(facts: WorkFacts, atoms: I64, factor: float) -> Change:
-    rows = np.unique(rows_of(facts, atoms))
-    return Change((Scale(rows, np.full(len(rows), factor)),))
-
-
 def _longest(facts: WorkFacts, atoms: I64) -> int:
     return facts.op_row(int(atoms[np.argmax(facts.atoms.own[atoms])]))
-
-
-def causes_of(facts: Facts, atoms: I64) -> tuple[str, ...]:
-    """What this time is spent on, of what the fix moves."""
-    spent = np.bincount(facts.atoms.cause[atoms], facts.own[atoms], minlength=len(CAUSES))
-    found = tuple(one for one in MOVES if spent[CAUSES.index(one)] >= WORTH_IT * facts.step)
-    return found or MOVES
 
 
 MOVES = (

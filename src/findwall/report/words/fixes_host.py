@@ -184,8 +184,8 @@ WORDS: dict[str, Words] = {
     ),
     "less-padding/none": "no batch was seen to be filled up behind its longest sample",
     "less-padding/found": _with_place(
-        "Fill a batch up to its longest sample, not to a fixed length{where}: [[{left_share:share} of "
-        "{spent_ms:per_step} is for places that any sample uses||it takes {spent_ms:per_step}]]."
+        "Fill a batch up to its longest sample, not to a fixed length[[ ({pick})]]: [[{left_share:share} of "
+        "{spent_ms:per_step}{where} is for places that any sample uses||it takes {spent_ms:per_step}]]."
     ),
     "fewer-rows/none": "no rows are worked on that are thrown away or repeated, as far as that was seen",
     "fewer-rows/dropped": _with_place(
