@@ -30,8 +30,8 @@ import msgspec
 from families import family_of
 from findwall.examine import facts_of as examined
 from findwall.fixes import Use, all_fixes
+from findwall.fixes.at_best import together_at_best
 from findwall.fixes.predict import ERRORS, Errors, ends
-from findwall.fixes.prescribe import together_at_best
 from findwall.fixes.what_if import outcomes_of, parse
 from findwall.model.diagnosis import Basis
 from findwall.readers import open_run

@@ -23,7 +23,7 @@ from typing import Any
 from findwall.examine import facts_of as examined
 from findwall.facts.facts import Facts
 from findwall.fixes import Use
-from findwall.fixes.prescribe import together_at_best
+from findwall.fixes.at_best import together_at_best
 from findwall.fixes.what_if import outcomes_of
 from findwall.machine.hardware import table_ceilings
 from findwall.readers import open_run

@@ -10,7 +10,7 @@ import pytest
 import recordings
 from findwall.facts.facts import Facts
 from findwall.fixes import Use, all_fixes
-from findwall.fixes.prescribe import together_at_best
+from findwall.fixes.at_best import together_at_best
 from findwall.units import ms
 
 TRACES = Path(__file__).resolve().parents[2] / "benchmarks" / "kept_aside" / "traces"

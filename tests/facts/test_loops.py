@@ -24,8 +24,8 @@ from findwall.facts.host_loops import (
     without_layers,
 )
 from findwall.fixes import NoUse, Use, all_fixes
+from findwall.fixes.at_best import step_at_best
 from findwall.fixes.host.vectorise_loop import FIX
-from findwall.fixes.prescribe import step_at_best
 from findwall.model.catalogue import FEWEST_REPEATS
 from findwall.model.measured_run import HostLine
 from findwall.readers import read_trace

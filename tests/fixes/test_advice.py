@@ -17,8 +17,9 @@ from findwall.facts.beside_the_model import behind_the_products
 from findwall.facts.best_changes import in_lists
 from findwall.facts.facts import Facts, of_class
 from findwall.fixes import CannotTell, NoUse, Use, all_fixes
+from findwall.fixes.at_best import step_at_best
 from findwall.fixes.predict import predict
-from findwall.fixes.prescribe import prescribe, step_at_best
+from findwall.fixes.prescribe import prescribe
 from findwall.machine.hardware import table_ceilings
 from findwall.model.events import Kind
 from findwall.model.machine import CpuUse, Telemetry

@@ -15,8 +15,8 @@ from findwall.facts.facts import Facts
 from findwall.facts.number_formats import under_autocast, value_bytes
 from findwall.facts.op_shapes import channels_last
 from findwall.fixes import Use, all_fixes
+from findwall.fixes.at_best import step_at_best, together_at_best
 from findwall.fixes.predict import ends, predict
-from findwall.fixes.prescribe import step_at_best, together_at_best
 from findwall.replay.change import Change
 from fixes.recorded import job
 from sketch import DRAWINGS, KERNELS, Drawing, Drawn, facts_of, sketch

@@ -10,7 +10,7 @@ from findwall.causes.compute import slow_kernels
 from findwall.examine.traced_document import diagnose_device
 from findwall.facts.facts import Facts
 from findwall.fixes import NoUse, Use, all_fixes
-from findwall.fixes.prescribe import step_at_best
+from findwall.fixes.at_best import step_at_best
 from findwall.model.events import Kind
 from findwall.model.machine import Ceilings, CpuUse, Telemetry
 from findwall.report.fix_phrases import basis

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from findwall.fixes import all_fixes, page
-from findwall.fixes.prescribe import SAFETIES
+from findwall.fixes.candidates import SAFETIES
 from findwall.model.catalogue import WALL_OF
 from findwall.report.explained import parse
 

@@ -20,9 +20,11 @@ from findwall.causes.verdict import decide
 from findwall.facts.facts import Facts, of_class, rows_of
 from findwall.facts.likely_times import issuing_ns
 from findwall.fixes import Use, all_fixes
+from findwall.fixes.at_best import step_at_best
 from findwall.fixes.compiler.torch_compile import generated_launches
 from findwall.fixes.predict import Prediction, ends, errors, predict
-from findwall.fixes.prescribe import APART, prescribe, step_at_best
+from findwall.fixes.prescribe import prescribe
+from findwall.fixes.same_end import pairs as ways_to_one_end
 from findwall.fixes.what_if import outcomes_of
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.causes import cause_index
@@ -217,7 +219,7 @@ def test_of_two_ways_to_the_same_end_both_give_no_more_than_the_better_one(
     """A graph of the whole step is apart: it holds whatever kernels there are, generated ones too."""
     facts = drawing()
     known = {fix: use for fix, use in uses(facts).items() if use.likely is not None}
-    pairs = [pair for pair in APART if pair <= known.keys()]
+    pairs = [pair for pair in ways_to_one_end() if pair <= known.keys()]
     assert pairs
     for pair in pairs:
         steps = [one.mid for fix in pair if (one := predict(facts, {fix: known[fix]})) is not None]

@@ -14,19 +14,13 @@ from findwall.causes.verdict import Verdict, decide
 from findwall.examine.traced_document import diagnose_device
 from findwall.facts.facts import Facts
 from findwall.fixes import CannotTell, Use, all_fixes
+from findwall.fixes.at_best import step_at_best
+from findwall.fixes.candidates import ALIKE, SAFETIES, Candidate
+from findwall.fixes.ordering import ranked
 from findwall.fixes.predict import predict
-from findwall.fixes.prescribe import (
-    ALIKE,
-    APART,
-    MOST_REFUSED,
-    ROUNDING_MS,
-    SAFETIES,
-    _Candidate,
-    _ranked,
-    is_another_way,
-    prescribe,
-    step_at_best,
-)
+from findwall.fixes.prescribe import MOST_REFUSED, ROUNDING_MS, prescribe
+from findwall.fixes.same_end import pairs
+from findwall.fixes.stacked import is_another_way
 from findwall.model.catalogue import ROOFS
 from findwall.model.claims import Claim
 from findwall.model.diagnosis import Diagnosis, NotWorthIt, Prescription, Range
@@ -364,7 +358,7 @@ def test_stacks_shorten_the_step_further_with_each_of_their_fixes(name: str) -> 
     steps = {(fix,): one.step_ms.mid for fix, one in given.items()}
     steps |= {tuple(one.fixes): one.step_ms.mid for one in stacks}
     for one in stacks:
-        assert not any(pair <= set(one.fixes) for pair in APART), one.fixes
+        assert not any(pair <= set(one.fixes) for pair in pairs()), one.fixes
         assert set(one.fixes) <= set(given)
         assert one.step_ms.mid is not None
         assert one.safety == max((FIXES[fix].safety for fix in one.fixes), key=SAFETIES.index)
@@ -391,7 +385,7 @@ def test_what_a_compiler_does_anyway_is_not_stacked_on_it() -> None:
     )
 
 
-@pytest.mark.parametrize("pair", APART, ids=lambda pair: " and ".join(sorted(pair)))
+@pytest.mark.parametrize("pair", sorted(pairs(), key=sorted), ids=lambda pair: " and ".join(sorted(pair)))
 def test_two_ways_to_the_same_end_are_of_fixes_there_are(pair: set[str]) -> None:
     assert len(pair) == 2 and pair <= set(FIXES)
 
@@ -437,7 +431,7 @@ def test_the_shortest_step_that_is_sure_comes_first(name: str) -> None:
     said = {fix: one for fix in given if isinstance(one := FIXES[fix].advise(facts), Use)}
     later = [one.after_others or not one.shorter_step for one in said.values()]
     assert later == sorted(later) or verdict.cause in ROOFS
-    rivals = {fix for pair in APART for fix in pair if pair <= given.keys()}
+    rivals = {fix for pair in pairs() for fix in pair if pair <= given.keys()}
     highs = [
         one.step_ms.high
         for fix, one in given.items()
@@ -450,29 +444,27 @@ def test_a_bound_promises_nothing() -> None:
     """A fix of the wall that has only a bound goes before what can hardly be as short, and one that could be
     said of any slow kernel, or that may not be possible, goes before nothing."""
 
-    def one(name: str, low: float, high: float | None = None, condition: str = "") -> tuple[_Candidate, str]:
+    def one(name: str, low: float, high: float | None = None, condition: str = "") -> tuple[Candidate, str]:
         predicted = Range(low, low, high) if high is not None else None
         use = Use(Claim("x"), condition=condition)
-        return _Candidate(
-            name, FIXES[name], use, ("launch-bound",), 0.0, predicted, None, low
-        ), "launch-bound"
+        return Candidate(name, FIXES[name], use, ("launch-bound",), 0.0, predicted, None, low), "launch-bound"
 
     near, far = one("fused-optimizer", 4.0, 5.0), one("sdpa", 7.0, 8.0)
     bounded, of_anything = one("loop-on-device", 6.0), one("custom-kernels", 1.0)
     perhaps = one("batch-small-ops", 1.0, condition="calls-independent")
-    ranked = _ranked([of_anything, perhaps, bounded, far, near], "launch-bound")
-    names = [one.name for one, _ in ranked]
+    found = ranked([of_anything, perhaps, bounded, far, near], "launch-bound")
+    names = [one.name for one, _ in found]
     assert names == ["fused-optimizer", "loop-on-device", "sdpa", "custom-kernels", "batch-small-ops"]
 
 
 def test_what_is_no_better_than_a_plainer_way_stands_behind() -> None:
-    def one(name: str, high: float) -> tuple[_Candidate, str]:
+    def one(name: str, high: float) -> tuple[Candidate, str]:
         predicted = Range(high, high, high)
-        return _Candidate(name, FIXES[name], Use(Claim("x")), ("at-the-roof",), 0.0, predicted), "at-the-roof"
+        return Candidate(name, FIXES[name], Use(Claim("x")), ("at-the-roof",), 0.0, predicted), "at-the-roof"
 
-    alike = _ranked([one("bf16-autocast", 5.0), one("tf32", 5.1), one("sdpa", 8.0)], "at-the-roof")
+    alike = ranked([one("bf16-autocast", 5.0), one("tf32", 5.1), one("sdpa", 8.0)], "at-the-roof")
     assert [one.name for one, _ in alike] == ["tf32", "sdpa", "bf16-autocast"]
-    better = _ranked([one("bf16-autocast", 4.0), one("tf32", 5.1), one("sdpa", 8.0)], "at-the-roof")
+    better = ranked([one("bf16-autocast", 4.0), one("tf32", 5.1), one("sdpa", 8.0)], "at-the-roof")
     assert [one.name for one, _ in better] == ["bf16-autocast", "tf32", "sdpa"]
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from findwall.facts.facts import Facts
 from findwall.fixes import CannotTell, NoUse, Outcome, Use, all_fixes
+from findwall.fixes.at_best import step_at_best
 from findwall.fixes.kernels import index_select, lookup_not_onehot, topk
 from findwall.fixes.predict import predict
-from findwall.fixes.prescribe import step_at_best
 from fixes.op_calls import FLOAT, HALF, LONG, Call, head, one_hot_rows, sorting, taking_rows
 from speaking import in_words
 

@@ -10,11 +10,11 @@ import pytest
 
 from findwall.facts.facts import Facts
 from findwall.fixes import CannotTell, NoUse, Outcome, Use, all_fixes
+from findwall.fixes.at_best import step_at_best
 from findwall.fixes.host import foreach_checks, scan_loop, where_not_mask
 from findwall.fixes.kernels import pairwise_product, product_order
 from findwall.fixes.less_work import cast_once, make_on_device, narrow_copies
 from findwall.fixes.predict import predict
-from findwall.fixes.prescribe import step_at_best
 from findwall.model.events import Kind
 from findwall.model.measured_run import HostLine
 from findwall.replay.change import Drop

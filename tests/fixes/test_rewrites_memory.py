@@ -10,9 +10,10 @@ from findwall.causes import Told, all_causes, verdict
 from findwall.causes.verdict import decide
 from findwall.facts.facts import Facts
 from findwall.fixes import CannotTell, NoUse, Use, all_fixes
+from findwall.fixes.at_best import step_at_best
 from findwall.fixes.kernels import buffer_once, smooth_fft, sparse_embedding
 from findwall.fixes.predict import predict
-from findwall.fixes.prescribe import prescribe, step_at_best
+from findwall.fixes.prescribe import prescribe
 from findwall.units import ms
 from findwall.work.op_families.fft import Transform, is_smooth, smooth
 from fixes import memory_rewrites as jobs

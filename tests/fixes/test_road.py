@@ -9,8 +9,9 @@ from findwall.facts.best_changes import roofline_ns
 from findwall.facts.facts import Facts
 from findwall.fixes import Use, all_fixes
 from findwall.fixes.predict import changed
-from findwall.fixes.prescribe import is_another_way, prescribe
+from findwall.fixes.prescribe import prescribe
 from findwall.fixes.road import road
+from findwall.fixes.stacked import is_another_way
 from findwall.model.catalogue import ROOFS, WALL_OF
 from findwall.model.diagnosis import Prescription, Stage
 from findwall.replay.blame import blame

@@ -12,7 +12,7 @@ import recordings
 from captures import FIXTURES, SHARED
 from findwall.facts.facts import Facts
 from findwall.fixes import Use, all_fixes
-from findwall.fixes.prescribe import step_at_best
+from findwall.fixes.at_best import step_at_best
 from findwall.replay.calibrate import Calibration, play_with
 from findwall.units import ms
 

@@ -332,10 +332,10 @@ def _numbered(one: Prescription) -> str:
 
 
 def rivals(stack: Stack, name: str) -> Stack:
-    from findwall.fixes.prescribe import APART
+    from findwall.fixes.same_end import are_apart
 
     one = bare(name)
-    return tuple(other for other in stack if bare(other) == one or {one, bare(other)} in APART)
+    return tuple(other for other in stack if bare(other) == one or are_apart(one, bare(other)))
 
 
 def _arms(job: Job, arms: dict[str, Stack]) -> list[Arm]:

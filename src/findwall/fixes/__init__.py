@@ -176,6 +176,10 @@ class Fix(msgspec.Struct, frozen=True):
     redraws: bool = False  # what a dataset draws at random is drawn in other processes
     removes: bool = False  # it takes work out of the step whole: no floor of that work bounds what it saves
     reorders: bool = False  # it is safe, but other kernels or ranks add up in another order
+    plainer: tuple[
+        str, ...
+    ] = ()  # other ways to the same end that ask for less: a switch, another op, no graph
+    of_anything: bool = False  # it can be said of whatever is slow, and its bound is not what it gives
 
     def advise(self, facts: Facts) -> Outcome:
         """How to make it in this job, or why not."""

@@ -8,7 +8,7 @@ from findwall.facts.facts import Facts
 from findwall.facts.gains import step_ms
 from findwall.fixes import Use, all_fixes
 from findwall.fixes.predict import changed, mended_by
-from findwall.fixes.prescribe import is_another_way
+from findwall.fixes.stacked import is_another_way
 from findwall.model.catalogue import WALL_OF
 from findwall.model.diagnosis import Prescription, Range, Stage
 from findwall.units import NS_PER_MS, ms

@@ -9,8 +9,9 @@ from findwall.errors import InputError
 from findwall.facts.facts import Facts
 from findwall.facts.gains import is_blind, step_ms
 from findwall.fixes import NoUse, Outcome, Use, all_fixes, without_floors
+from findwall.fixes.at_best import together_at_best
+from findwall.fixes.candidates import in_ms, speedup
 from findwall.fixes.predict import mended_by, predict
-from findwall.fixes.prescribe import in_ms, speedup, together_at_best
 from findwall.model.claims import Claim
 from findwall.model.diagnosis import Range, WhatIf
 from findwall.units import ms

@@ -70,4 +70,5 @@ FIX = Fix(
         how=f'mode="{MODE}"',
         trainers={"transformers": {"torch_compile": "True", "torch_compile_mode": f'"{MODE}"'}},
     ),
+    plainer=("torch-compile", "compile-blocks"),
 )

@@ -30,4 +30,6 @@ def use(_facts: StepFacts) -> Outcome:
     return cannot_tell("compile-blocks/not-shown")
 
 
-FIX = Fix(MOVES, "changes-numerics", use, apply=compile_blocks, patch=compile_each_block)
+FIX = Fix(
+    MOVES, "changes-numerics", use, apply=compile_blocks, patch=compile_each_block, plainer=("torch-compile",)
+)

@@ -108,4 +108,5 @@ FIX = Fix(
         unless("cuda-graphs/compiled", is_compiled),
     ),
     tried=6,
+    plainer=("torch-compile", "reduce-overhead"),
 )

@@ -91,4 +91,5 @@ FIX = Fix(
         how='mode="reduce-overhead"',
         trainers={"transformers": {"torch_compile": "True", "torch_compile_mode": '"reduce-overhead"'}},
     ),
+    plainer=("torch-compile", "autotune-kernels", "compile-blocks", "builtin-ops", "fused-loss"),
 )

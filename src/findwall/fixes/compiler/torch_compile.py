@@ -151,6 +151,7 @@ FIX = Fix(
     "changes-numerics",
     use,
     tried=1,
+    plainer=("builtin-ops", "fused-loss"),
     apply=compile_models,
     patch=partial(compile_named, how="", trainers={"transformers": {"torch_compile": "True"}}),
     instead="compile-blocks",

@@ -59,4 +59,4 @@ def _left(one: Carrier) -> float:
     return one.ms - (one.floor_ms or 0.0)
 
 
-FIX = Fix(MOVES, "needs-review", use)
+FIX = Fix(MOVES, "needs-review", use, of_anything=True)

@@ -30,4 +30,4 @@ def use(facts: Facts) -> Outcome:
     return Use(Claim("better-hardware/more", figures, {"device": facts.ceilings.device or ""}))
 
 
-FIX = Fix(ROOFS, "needs-review", use)
+FIX = Fix(ROOFS, "needs-review", use, of_anything=True)

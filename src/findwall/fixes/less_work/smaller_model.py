@@ -25,4 +25,4 @@ def use(facts: Facts) -> Outcome:
     return Use(Claim("smaller-model/less-work", {"roof_share": share}))
 
 
-FIX = Fix(ROOFS, "needs-review", use)
+FIX = Fix(ROOFS, "needs-review", use, of_anything=True)

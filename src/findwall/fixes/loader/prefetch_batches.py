@@ -37,4 +37,4 @@ def use(facts: Facts) -> Outcome:
     )
 
 
-FIX = Fix(("copy-exposed",), "needs-review", use, (COPIES_HIDDEN,))
+FIX = Fix(("copy-exposed",), "needs-review", use, (COPIES_HIDDEN,), plainer=("pin-memory",))

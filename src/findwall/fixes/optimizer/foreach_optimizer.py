@@ -150,4 +150,11 @@ def patch(editor: Editor) -> None:
         set_way(editor, place, "foreach")
 
 
-FIX = Fix(("launch-bound", "unfused-optimizer"), "changes-numerics", use, apply=apply, patch=patch)
+FIX = Fix(
+    ("launch-bound", "unfused-optimizer"),
+    "changes-numerics",
+    use,
+    apply=apply,
+    patch=patch,
+    plainer=("fused-optimizer",),
+)

@@ -111,6 +111,7 @@ FIX = Fix(
     "changes-numerics",
     use,
     tried=2,
+    plainer=("tf32",),
     apply=apply,
     patch=partial(autocast_lines, dtype="bfloat16", arguments={"bf16": "True"}, precision="bf16"),
 )

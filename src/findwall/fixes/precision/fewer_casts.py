@@ -71,5 +71,9 @@ def _wide(facts: Facts) -> I64:
 
 
 FIX = Fix(
-    ("dtype-casts",), "changes-numerics", use, (unless("fewer-casts/none", takes_nothing("dtype-casts")),)
+    ("dtype-casts",),
+    "changes-numerics",
+    use,
+    (unless("fewer-casts/none", takes_nothing("dtype-casts")),),
+    plainer=("fused-loss", "lookup-not-onehot"),
 )

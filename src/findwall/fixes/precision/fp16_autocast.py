@@ -59,4 +59,5 @@ FIX = Fix(
         unless("fp16-autocast/has-bf16", lambda facts: sixteen_bit_format(facts) == "bf16", obvious=True),
         not_narrowed,
     ),
+    plainer=("tf32",),
 )

@@ -1,0 +1,61 @@
+"""In what order fixes are said: what gives the shortest step for sure comes first."""
+
+from __future__ import annotations
+
+from math import inf, log
+
+from findwall.fixes.candidates import ALIKE, Candidate
+from findwall.fixes.same_end import is_plainer
+from findwall.model.catalogue import ROOFS
+
+
+def ranked(chosen: list[tuple[Candidate, str]], cause: str | None) -> list[tuple[Candidate, str]]:
+    """What can be done as it stands, then what is no better than a plainer way to the same end, then what
+    needs something else first, then what does more in a step. Of each the shortest step first."""
+
+    def group(one: Candidate) -> int:
+        if cause not in ROOFS and not one.outcome.shorter_step:
+            return 3
+        if one.outcome.after_others:
+            return 2
+        return int(any(_is_as_good_and_plainer(other, one) for other, _ in chosen))
+
+    groups = [[pair for pair in chosen if group(pair[0]) == at] for at in range(4)]
+    return [pair for one in groups for pair in _by_step(one, cause)]
+
+
+def _by_step(chosen: list[tuple[Candidate, str]], cause: str | None) -> list[tuple[Candidate, str]]:
+    """The shortest step first that is sure, the upper end of its interval; of those that are alike what moves
+    the wall, in the order it was chosen. A bound promises nothing: a fix of the wall that has only that goes
+    before what can hardly be as short, and whatever else has only that comes last."""
+    ends = [one.predicted.high or inf for one, _ in chosen if one.predicted is not None]
+    shortest = min(ends, default=inf)
+
+    def place(pair: tuple[Candidate, str]) -> tuple[int, bool]:
+        high = pair[0].predicted.high if pair[0].predicted is not None else None
+        return int(log((high or inf) / shortest) / log(ALIKE)) if high else 0, pair[1] != cause
+
+    found = sorted((pair for pair in chosen if pair[0].predicted is not None), key=place)
+    bounded = [pair for pair in chosen if pair[0].predicted is None]
+    for pair in sorted(bounded, key=lambda pair: pair[1] != cause):
+        behind = (
+            at for at, other in enumerate(found) if pair[1] == cause and _goes_before(pair[0], *other, cause)
+        )
+        found.insert(next(behind, len(found)), pair)
+    return found
+
+
+def _goes_before(bounded: Candidate, other: Candidate, moved: str, cause: str | None) -> bool:
+    """Whether a fix of the wall that has only a bound goes before one that has more: its step is surely
+    longer. What may not be possible does not go before what moves the wall too, and surely is."""
+    if bounded.least is None or bounded.fix.of_anything or other.predicted is None:
+        return False
+    longer = (other.predicted.low or 0.0) > bounded.least
+    return longer and (not bounded.outcome.condition or moved != cause)
+
+
+def _is_as_good_and_plainer(one: Candidate, other: Candidate) -> bool:
+    """Of two ways to the same end, with as short a step."""
+    if not is_plainer(one.name, other.name) or one.predicted is None or other.predicted is None:
+        return False
+    return (one.predicted.high or inf) <= ALIKE * (other.predicted.high or 0.0)
