@@ -40,14 +40,13 @@ class EventPattern:
     def __init__(self, data: bytes, keys: list[str], places: tuple[int, ...]) -> None:
         self.keys, self._data = keys, data
         self._named = [reference(place) for place in places]
-        self._begins = re.compile(re.escape(b"(" + self._named[0]), re.DOTALL)
         self._window: EventWindow | None = None
 
     def run_at(self, at: int) -> tuple[EventWindow, slice] | None:
         """The events from here on that follow each other, as rows of a window; None where there is none."""
         window = self._window
         if window is None or not window.start <= at < window.end:
-            window = self._window = EventWindow(self._data, self.keys, self._named, self._begins, at)
+            window = self._window = EventWindow(self._data, self.keys, self._named, at)
         rows = window.rows_from(at)
         return None if rows is None else (window, rows)
 
@@ -55,15 +54,14 @@ class EventPattern:
 class EventWindow:
     """A stretch of the file. Columns have a row for every event that may begin in it."""
 
-    def __init__(
-        self, data: bytes, keys: list[str], named: list[bytes], begins: re.Pattern[bytes], at: int
-    ) -> None:
+    def __init__(self, data: bytes, keys: list[str], named: list[bytes], at: int) -> None:
         self.start, self.end = at, min(at + WINDOW_BYTES, len(data))
         self._bytes = np.frombuffer(data, np.uint8)
         # The eight bytes from every byte on.
         self._words: U64 = np.ndarray((max(len(data) - 7, 0),), "<u8", data, 0, (1,))
-        marks = np.array([found.start() for found in begins.finditer(data, at, self.end)], np.int64)
-        marks = marks[marks < len(data) - LONGEST_EVENT]
+        last = min(self.end, len(data) - LONGEST_EVENT)
+        marks = at + np.flatnonzero(self._bytes[at:last] == _MARK)
+        marks = marks[self._is(marks + 1, named[0])]  # an event begins with its first key
         kept = self._at(marks - 1) == _MEMOIZE  # Python keeps every event in the memo, C++ none
         self.is_kept = kept
         self.begin = marks - 1 - kept
@@ -92,10 +90,15 @@ class EventWindow:
     def _word(self, places: I64) -> U64:
         return self._words[places]
 
+    def _is(self, places: I64, name: bytes) -> Mask:
+        """Where this reference stands."""
+        mask = np.uint64((1 << 8 * len(name)) - 1)
+        found: Mask = (self._word(places) & mask) == np.uint64(int.from_bytes(name, "little"))
+        return found
+
     def _skip(self, cursor: I64, name: bytes) -> I64:
         """Past a key, which must be this one."""
-        mask = np.uint64((1 << 8 * len(name)) - 1)
-        self.ok &= (self._word(cursor) & mask) == np.uint64(int.from_bytes(name, "little"))
+        self.ok &= self._is(cursor, name)
         return cursor + len(name)
 
     def _value(self, key: str, cursor: I64) -> I64:

@@ -369,7 +369,7 @@ class PlainPickle:
         actions, places = np.unique(window.action[rows], return_inverse=True)
         codes = [_ACTION_OF.get(self._get(place), 0) for place in actions.tolist()]
         columns = self.columns
-        columns.stack.frombytes(np.array(stacks, np.int32).tobytes())
+        columns.stack.extend(stacks)
         columns.action.frombytes(np.array(codes, np.uint8)[places].tobytes())
         columns.address.frombytes(values.get("addr", values.get("device_free", none)).tobytes())
         columns.size.frombytes(values.get("size", none).tobytes())
