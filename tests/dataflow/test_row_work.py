@@ -31,6 +31,9 @@ class Parts:
         self.table = torch.nn.Embedding(5, WIDTH)
         self.batch_norm = torch.nn.BatchNorm1d(WIDTH)
         self.edges = torch.randint(0, ROWS, (EDGES,))
+        self.matrices = torch.randn(3, WIDTH, 2, requires_grad=True)  # one for each head
+        self.halves = torch.randn(3, 2 * WIDTH, 1, requires_grad=True)
+        self.heads = torch.randn(3, 20, WIDTH)
         self.mask = torch.arange(ROWS) % 4 == 0
         self.x = torch.randn(ROWS, WIDTH)
         self.tokens = self.x.view(4, 10, WIDTH)
@@ -60,6 +63,13 @@ REPEATED: dict[str, tuple[Step, float]] = {
     "ends of edges": (lambda p: p.of_two(torch.cat([p.x[p.edges], p.x[p.edges.flip(0)]], -1)), 0.1),
     "one end of edges": (lambda p: p.of_two(torch.cat([p.x[p.edges], torch.rand(EDGES, WIDTH)], -1)), 0.55),
 }
+# The same of a product, where each head has its own matrix.
+OF_HEADS: dict[str, tuple[Step, float]] = {
+    "repeated in each": (lambda p: p.heads.repeat_interleave(5, 1) @ p.matrices, 0.2),
+    "repeated over all": (lambda p: p.heads[:1].repeat(3, 1, 1) @ p.matrices, 1.0),
+    "all pairs": (lambda p: _pairs(p.heads) @ p.halves, 0.05),
+    "as they are": (lambda p: p.heads @ p.matrices, 1.0),
+}
 NEITHER: dict[str, Step] = {
     "all rows": lambda p: p.layer(p.x),
     "picked numbers of rows": lambda p: p.layer(p.x)[torch.arange(ROWS), p.edges[:ROWS] % WIDTH],
@@ -73,6 +83,11 @@ NEITHER: dict[str, Step] = {
     "dropped out": lambda p: p.layer(functional.dropout(p.x[p.edges], 0.5)),
     "by each other": lambda p: p.layer(p.x) @ p.x.T,
 }
+
+
+def _pairs(x: torch.Tensor) -> torch.Tensor:
+    count = x.shape[1]
+    return torch.cat([x.repeat_interleave(count, 1), x.repeat(1, count, 1)], 2)
 
 
 @cache
@@ -90,10 +105,7 @@ def shares(step: Step, folder: Path) -> tuple[float, float]:
 
 
 def layer_of(flow: Flow) -> int:
-    observed = flow.observed
-    return next(
-        head for head in flow.heads().tolist() if observed.names[observed.name[head]] == "aten::linear"
-    )
+    return named(flow, "aten::linear")[0]
 
 
 @pytest.mark.parametrize("name", DROPPED)
@@ -106,6 +118,43 @@ def test_rows_that_are_thrown_away_are_not_needed(name: str, tmp_path: Path) -> 
 def test_rows_that_were_repeated_are_the_same(name: str, tmp_path: Path) -> None:
     step, left = REPEATED[name]
     assert shares(step, tmp_path) == pytest.approx((1.0, left))
+
+
+@pytest.mark.parametrize("name", OF_HEADS)
+def test_a_matrix_for_each_head_works_on_its_own_rows(name: str, tmp_path: Path) -> None:
+    step, left = OF_HEADS[name]
+    parts = Parts()
+    flow = flow_of(lambda: step(parts).sum().backward(), tmp_path)
+    product = named(flow, "aten::matmul")[0]
+    assert float(row_work(flow).distinct[product]) == pytest.approx(left)
+
+
+def test_behind_the_work_rows_are_as_wide_as_its_results(tmp_path: Path) -> None:
+    """Two numbers of each row in place of sixteen; of pairs, one of each end."""
+    parts = Parts()
+    flow = flow_of(lambda: OF_HEADS["repeated in each"][0](parts).sum().backward(), tmp_path)
+    assert row_work(flow).carried == {named(flow, "aten::repeat_interleave")[0]: pytest.approx(2 / WIDTH)}
+    flow = flow_of(lambda: OF_HEADS["all pairs"][0](parts).sum().backward(), tmp_path)
+    carried = row_work(flow).carried
+    for name, share in (("repeat_interleave", WIDTH), ("repeat", WIDTH), ("cat", 2 * WIDTH)):
+        assert carried[named(flow, f"aten::{name}")[0]] == pytest.approx(1 / share)
+
+
+def test_rows_that_are_fetched_for_two_layers_are_fetched_twice_behind_them(tmp_path: Path) -> None:
+    parts = Parts()
+
+    def step() -> None:
+        ends = parts.x.index_select(0, parts.edges)
+        scores = functional.linear(ends, parts.table.weight)
+        (parts.layer(ends).sum() + scores.sum()).backward()
+
+    flow = flow_of(step, tmp_path)
+    found = row_work(flow)
+    assert found.carried[named(flow, "aten::index_select")[0]] == pytest.approx(1 + 5 / WIDTH)
+
+
+def named(flow: Flow, name: str) -> list[int]:
+    return [head for head in flow.heads().tolist() if flow.observed.names[flow.observed.name[head]] == name]
 
 
 @pytest.mark.parametrize("name", NEITHER)
@@ -123,11 +172,7 @@ def test_a_sum_of_different_rows_is_not_repeated(tmp_path: Path) -> None:
 
     flow = flow_of(step, tmp_path)
     found = row_work(flow)
-    linear = [
-        head
-        for head in flow.heads().tolist()
-        if flow.observed.names[flow.observed.name[head]] == "aten::linear"
-    ]
+    linear = named(flow, "aten::linear")
     assert [round(float(found.distinct[head]), 3) for head in linear[:2]] == [0.1, 1.0]
 
 

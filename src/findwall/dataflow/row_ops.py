@@ -76,11 +76,17 @@ class RowOps:
         return name in COPIES | NORMS | ATTENTION | BY_CHANCE or name in PRODUCTS
 
     def _multiplies_rows(self, head: int) -> bool:
-        """Whether all rows are multiplied by one matrix."""
-        operands, rows = self.operands(head), PRODUCTS[self.name(head)]
-        return (
-            len(operands) > rows + 1 and len(operands[rows].shape) > 1 and len(operands[rows + 1].shape) == 2
-        )
+        """Whether all rows are multiplied by one matrix, or those of each batch by its own."""
+        operands, at = self.operands(head), PRODUCTS[self.name(head)]
+        if len(operands) <= at + 1 or len(operands[at].shape) < 2:
+            return False
+        rows, matrix = operands[at].shape, operands[at + 1].shape
+        return len(matrix) == 2 or (len(matrix) > 2 and matrix[:-2] == rows[:-2])
+
+    def batches(self, head: int) -> Shape:
+        """The batches of a product that have a matrix each; none where one is for all rows."""
+        operands, at = self.operands(head), PRODUCTS.get(self.name(head), 0)
+        return operands[at + 1].shape[:-2] if self.name(head) in PRODUCTS and len(operands) > at + 1 else ()
 
     def row_operands(self, head: int, operands: list[Operand]) -> list[int]:
         name = self.name(head)

@@ -39,6 +39,10 @@ class RowWork(msgspec.Struct, frozen=True):
     distinct: F64  # before it, rows were repeated
     near: Bool  # no other product lies between its outermost op and the one that picks the rows
     picks: dict[int, int]  # for an outermost op with a share under 1, the one that picks or repeats its rows
+    repeaters: frozenset[int]  # outermost ops that repeat rows
+    # For one that repeats rows before such work, or puts them side by side: the numbers that it would carry
+    # behind the work, for each that it carries before it.
+    carried: dict[int, float]
 
 
 def row_work(flow: Flow) -> RowWork:
@@ -55,6 +59,8 @@ class _Rows(RowOps):
         self._between = np.zeros(len(flow.observed), np.int64)  # products up to what picks
         self._of_several: set[int] = set()  # products whose rows were put together of repeated parts
         self._picks: dict[int, int] = {}
+        self._repeaters: set[int] = set()  # those that repeat rows
+        self._through: dict[int, set[int]] = {}  # ops that brought repeated rows to an outermost op
 
     def found(self) -> RowWork:
         heads = judged(self._flow)
@@ -64,7 +70,14 @@ class _Rows(RowOps):
         for head in forward:
             if self._needed[head] == ALL:
                 self._repeat(head)
-        return RowWork(self._needed, self._distinct, self._between == 0, self._picks)
+        return RowWork(
+            self._needed,
+            self._distinct,
+            self._between == 0,
+            self._picks,
+            frozenset(self._repeaters),
+            self._carried(),
+        )
 
     # -- rows that are thrown away behind the work --------------------------------------------------------
 
@@ -120,11 +133,10 @@ class _Rows(RowOps):
         if picked is not None:
             share = self._told(operands[0])[0] / max(picked, ALL)
             if share < ALL:
-                self._distinct[head], self._picks[head] = share, head
+                self._repeats_by(head, share)
             return
         if name in REPEATS and self._repeats_rows(head, operands[0]):
-            self._distinct[head] = elements(operands[0].region) / max(self.made(head), 1)
-            self._picks[head] = head
+            self._repeats_by(head, elements(operands[0].region) / max(self.made(head), 1))
             return
         if name == "bmm":
             self._of_picked_matrices(head, operands)
@@ -138,9 +150,31 @@ class _Rows(RowOps):
         if share < ALL:
             self._distinct[head], self._picks[head] = share, by if by >= 0 else head
             before = self.writer_of.get(rows[0].use, -1)
+            self._through.setdefault(head, set()).update(self._brought(before))
             self._between[head] = (
                 self._between[before] + (self.name(before) in PRODUCTS) if before >= 0 else 0
             )
+
+    def _repeats_by(self, head: int, share: float) -> None:
+        self._distinct[head], self._picks[head] = share, head
+        self._repeaters.add(head)
+
+    def _brought(self, before: int) -> set[int]:
+        """What repeated the rows that an op wrote, itself among them, and what put them side by side."""
+        own = {before} if before in self._repeaters else set()
+        return own | self._through.get(before, set())
+
+    def _carried(self) -> dict[int, float]:
+        """Behind the work rows are as wide as what it makes of them: for whoever reads that and works on
+        rows that differ."""
+        found: dict[int, float] = {}
+        for head, through in self._through.items():
+            readers = {reader for reader, _, _ in self._reads_of.get(head, [])}
+            if readers and all(self._distinct[reader] < ALL for reader in readers):
+                continue
+            for op in through:
+                found[op] = found.get(op, 0.0) + self.made(head) / max(self.made(op), 1)
+        return found
 
     def _of_picked_matrices(self, head: int, operands: list[Operand]) -> None:
         """Rows and matrices that were both picked by number, one of each for every product: each row that
@@ -181,16 +215,26 @@ class _Rows(RowOps):
         """A product takes parts that were put side by side one by one: each part of the weights its own."""
         by = self.writer_of.get(rows.use, -1)
         if by < 0 or self.name(by) != "cat":
-            return self._told(rows)
+            share, by = self._told(rows)
+            return (share, by) if self._is_within(head, by) else (ALL, -1)
         parts = self.operands(by)
         if any(part.shape[:-1] != parts[0].shape[:-1] for part in parts) or len(parts) < 2:
             return ALL, -1
         if sum(part.shape[-1] for part in parts) != rows.shape[-1]:
             return ALL, -1
         told = [self._told(part) for part in parts]
+        if not all(self._is_within(head, repeater) for _, repeater in told):
+            return ALL, -1
         self._of_several.add(head)
+        brought = [self._brought(self.writer_of.get(part.use, -1)) for part in parts]
+        self._through[head] = {by}.union(*brought)
         share = sum(one * part.shape[-1] for (one, _), part in zip(told, parts, strict=True)) / rows.shape[-1]
         return share, min(told)[1]
+
+    def _is_within(self, head: int, by: int) -> bool:
+        """Whether rows were repeated inside each batch of a product, which has a matrix of its own."""
+        batches = self.batches(head)
+        return not batches or (by >= 0 and self.operands(by)[0].shape[: len(batches)] == batches)
 
     @cached_property
     def _reads_of(self) -> dict[int, list[tuple[int, int, Region]]]:

@@ -59,7 +59,7 @@ def _by_graph(facts: WorkFacts, graph: Joined) -> tuple[Unneeded, ...]:
         found.append(_told(facts, graph, kind, atoms, op[atoms]))
     rows = row_work(graph.flow)
     for kind, (left, picks) in _left(graph.flow, rows).items():
-        atoms = np.flatnonzero(free & (left[np.maximum(op, 0)] < 1.0))
+        atoms = np.flatnonzero(free & (left[np.maximum(op, 0)] != 1.0))
         saved = own[atoms] * (1.0 - left[op[atoms]])
         if saved.sum() < MENTION_SHARE * own.sum():
             continue
@@ -101,11 +101,12 @@ def _heads(flow: Flow) -> dict[Needless, I64]:
 
 def _left(flow: Flow, rows: RowWork) -> dict[Needless, tuple[F64, dict[int, int]]]:
     """For each row of the graph what is left of its work with no row too many, a gradient's as its forward
-    op's; and the ops that make the rows so many. What picks or repeats rows does so in any case."""
+    op's; and the ops that make the rows so many. What picks or repeats rows does so in any case: behind the
+    work, where they are as wide as its results."""
     forward = forward_heads(flow)
-    repeats = [head for head, by in rows.picks.items() if head == by and rows.distinct[head] < 1.0]
     distinct = rows.distinct.copy()
-    distinct[repeats] = 1.0
+    distinct[list(rows.repeaters)] = 1.0
+    distinct[list(rows.carried)] = list(rows.carried.values())
     new, grown_by = new_rows(flow)
     filled, filled_by = filled_rows(flow)
     return {
