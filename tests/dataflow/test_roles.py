@@ -200,7 +200,32 @@ def acting() -> Step:
     return step
 
 
+def playing() -> Step:
+    """A number may be what the job does next: where it is made of the model's results alone, or chosen."""
+    net = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    state, legal = torch.randn(1, 16), torch.tensor([True, False, True, True])
+    lessons, wanted = torch.randn(32, 16), torch.randint(0, 4, (32,))
+
+    def step() -> None:
+        with torch.no_grad():
+            worth = net(state).max()
+            action = net(state).masked_fill(~legal, -1e9).argmax()
+            missed = nn.functional.cross_entropy(net(lessons), wanted)
+            right = (net(lessons).argmax(1) == wanted).float().mean()
+        assert all(one.item() is not None for one in (worth, action, missed, right))
+        net(lessons).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
 OWN = [
+    (playing, "worth = net", {"other"}),
+    (playing, "action = net", {"other"}),
+    (playing, "missed = ", {"evaluation"}),
+    (playing, "right = (net", {"evaluation"}),
     (acting, "actions = net", {"other"}),
     (acting, "right = (net", {"evaluation"}),
     (own_update, "scaled = inputs", {"forward"}),

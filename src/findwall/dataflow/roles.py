@@ -5,7 +5,8 @@ where nothing flows from it into a layer. What flows into the parameters without
 flows from them into something else that lasts is an `average`. Of what records no gradient, `teacher` reads
 parameters and flows into the loss, `data` reads none and flows into the model, `evaluation` reads parameters
 and flows into nothing that is trained, `metric` is made of what training gave and is only looked at. Of what
-the host takes away, as an agent's actions, nobody sees what becomes: `other`.
+the host takes away, as an agent's actions, nobody sees what becomes: `other`. A number that it takes of an
+evaluation is made of the model's results and of what they should be; the model's choice may be an action.
 A job that does not train has `data`, `forward` and, where nothing flows into a layer any more, `other`.
 """
 
@@ -24,13 +25,14 @@ from findwall.dataflow.linking import (
     owners,
     rows_under,
 )
-from findwall.dataflow.usefulness import reached_from, reaching, taken_by_host
+from findwall.dataflow.usefulness import numbers_taken, reached_from, reaching, taken_by_host
 from findwall.dataflow.weights import weights_of
 from findwall.model.dataflow import BORN, BUFFERS, MAKE, ROLES, STATE, Role
 from findwall.model.events import Bool
 from findwall.model.intervals import I64
 
 _UPDATES = ("Optimizer.step#", "Optimizer.zero_grad#")
+_CHOICES = frozenset(("aten::argmax", "aten::argmin", "aten::multinomial"))
 
 
 def roles(flow: Flow) -> I64:
@@ -159,8 +161,26 @@ class _Parts:
         carried = _without(flow, np.isin(flow.storage, list(parameters)) | self.backward[flow.reader])
         self.to_what_trains = reaching(carried, np.flatnonzero(self.recorded))
         self.carries_recorded = reached_from(carried, np.flatnonzero(self.recorded))
-        self.to_host = reaching(once, taken_by_host(observed))
+        self.to_host = reaching(once, np.union1d(taken_by_host(observed), self._acted_on(once)))
         self.to_batch = reaching(once, _makers_of_batches(flow))
+
+    def _acted_on(self, flow: Flow) -> I64:
+        """Reads of a number by the host that may decide what the job does: of the model's results alone, or
+        of a choice among them."""
+        reader, writer = flow.head[flow.reader], flow.head[np.maximum(flow.writer, 0)]
+        inside = (reader >= 0) & (flow.writer >= 0) & (writer >= 0)
+        behind = (self.sees_weights & ~self.to_evaluation)[np.maximum(reader, 0)] & (
+            reader >= 0
+        )  # all layers
+        known = self.sees_weights[np.maximum(writer, 0)] & inside
+        wide = np.array([bool(one.dims) for one in flow.observed.regions], bool)[flow.observed.region]
+        compared = reached_from(flow, np.unique(reader[behind & ~known & wide[flow.use]]))
+        named = np.array([name in _CHOICES for name in flow.observed.names], bool)[flow.observed.name]
+        chosen = reader[inside & named[np.maximum(writer, 0)]]
+        taken = flow.head[numbers_taken(flow.observed)]
+        taken = taken[taken >= 0]
+        found: I64 = taken[~compared[taken] | np.isin(taken, chosen)]
+        return found
 
     def _changing(self, flow: Flow, trained: set[int]) -> Bool:
         """Rows that flow into parameters or gradients by themselves, through what an optimizer keeps too."""

@@ -22,6 +22,8 @@ _READS = re.compile(
     r"^aten::(item|_local_scalar_dense|is_nonzero|equal|allclose|_async_error|_assert\w*)$|^c10d::|^nccl"
 )
 
+_NUMBERS = frozenset(("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero"))
+
 
 def used_heads(flow: Flow) -> Bool:
     """Which outermost ops, by row, somebody uses."""
@@ -92,6 +94,12 @@ def taken_by_host(observed: Observed) -> I64:
     several = np.array([bool(one.dims) for one in observed.regions], bool)[observed.region]
     seen = np.isin(observed.op, list(rows_under(observed, SEEN)))
     return np.unique(observed.op[several & (seen | np.isin(observed.op, _to_host(observed)))])
+
+
+def numbers_taken(observed: Observed) -> I64:
+    """Ops with which the host takes a single number."""
+    takes = np.array([name in _NUMBERS for name in observed.names], bool)[observed.name]
+    return np.flatnonzero(takes & observed.is_op)
 
 
 def _without_a_result(observed: Observed) -> I64:
