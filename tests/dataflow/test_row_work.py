@@ -153,6 +153,17 @@ def test_rows_that_are_fetched_for_two_layers_are_fetched_twice_behind_them(tmp_
     assert found.carried[named(flow, "aten::index_select")[0]] == pytest.approx(1 + 5 / WIDTH)
 
 
+def test_what_is_only_filled_has_no_rows(tmp_path: Path) -> None:
+    """`normal_` is given a tensor and reads none of it."""
+    parts, noise = Parts(), torch.empty(ROWS, WIDTH)
+
+    def step() -> None:
+        noise.normal_()
+        parts.layer(noise[parts.edges]).sum().backward()
+
+    assert float(row_work(flow := flow_of(step, tmp_path)).distinct[layer_of(flow)]) == pytest.approx(0.1)
+
+
 def named(flow: Flow, name: str) -> list[int]:
     return [head for head in flow.heads().tolist() if flow.observed.names[flow.observed.name[head]] == name]
 
