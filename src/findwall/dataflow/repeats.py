@@ -3,6 +3,8 @@
 Two ops compute the same where they have the same name, were given the same numbers, and read the same values:
 what an op wrote that computes the same, or what was there before. A number of Python's that meets a tensor
 has no value in what was observed, so an op that reads one is like no other.
+
+What is computed again from what was made for a step before counts as twice: one request may take many steps.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ _DROPS = {"aten::scaled_dot_product_attention": 4}  # which argument is the shar
 class Repeats(msgspec.Struct, frozen=True):
     """Rows of outermost ops, the last iteration's left out."""
 
-    twice: I64  # the later ones of several in an iteration that compute the same
+    twice: I64  # the later ones of several that compute the same
     always: I64  # what a later iteration computes alike, from what stays as it is
 
 
@@ -54,13 +56,17 @@ def repeats(flow: Flow) -> Repeats:
     last: dict[int, int] = {}  # the last iteration in which each value is computed
     for head in heads.tolist():
         last[values.of[head]] = int(number[head])
-    seen: set[tuple[int, int]] = set()
+    first: dict[int, int] = {}  # and the first
     twice, always = set[int](), set[int]()
     for head in judged(flow)[sharable[judged(flow)]].tolist():
-        value = values.of[head]
-        if (int(number[head]), value) in seen:
+        value, own = values.of[head], int(number[head])
+        if first.get(value, own) < own:
+            known = head in values.made and head not in values.fixed
+        else:
+            known = value in first
+        first.setdefault(value, own)
+        if known:
             twice.add(head)
-        seen.add((int(number[head]), value))
         if head in values.fixed and last[value] > number[head]:
             always.add(head)
     changed = _changed_together(flow)
@@ -91,12 +97,15 @@ class _Values:
         self._counted = _counted(flow)
         self.of: dict[int, int] = {}
         self.fixed: set[int] = set()  # ops that read nothing which may be another in the next step
+        self.made: set[int] = set()  # nor anything that may be changed unseen: by chance, perhaps, but once
         chance = _by_chance(flow)
         for head in heads:
             key = None if chance[head] else self._key(head)
             self.of[head] = self._numbers.setdefault(key or ("only", head), len(self._numbers))
-            if key is not None and self._is_fixed(head):
+            if key is not None and self._all_read(head, self.fixed):
                 self.fixed.add(head)
+            if key is None or self._all_read(head, self.made):
+                self.made.add(head)
 
     def _key(self, head: int) -> Hashable | None:
         """None where it reads what an op wrote that nobody can tell."""
@@ -115,9 +124,10 @@ class _Values:
             inputs.append((made, region, dtype))
         return int(observed.name[head]), int(observed.arguments[head]), tuple(inputs)
 
-    def _is_fixed(self, head: int) -> bool:
+    def _all_read(self, head: int, known: set[int]) -> bool:
+        """Whether it reads nothing but what stays, and what these ops wrote."""
         return all(
-            storage in self._stays if writer == BEFORE else int(self._flow.head[writer]) in self.fixed
+            storage in self._stays if writer == BEFORE else int(self._flow.head[writer]) in known
             for writer, storage, _, _ in self._reads.get(head, ())
             if (head, storage) not in self._counted
         )

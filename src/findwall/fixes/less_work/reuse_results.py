@@ -1,9 +1,9 @@
-"""Compute once what one step computes twice.
+"""Compute once what is computed twice.
 
 What it does:
 The same op on the same values gives the same again: a forward pass for the loss and another for a metric, a
-mask that every layer makes for itself, a cast of one weight for each use. Keep the first result, and hand it
-on:
+mask that every layer makes for itself, a cast of one weight for each use; a prompt that is encoded again in
+each step of one request. Keep the first result, and hand it on:
 
     logits = model(x)
     loss, accuracy = criterion(logits, y), metric(logits.detach(), y)

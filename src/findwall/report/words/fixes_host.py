@@ -154,9 +154,9 @@ WORDS: dict[str, Words] = {
         "Leave out what nobody reads{where}, or compute it only in the steps that use it: [[{ops:,} ops take "
         "||it takes ]]{spent_ms:per_step}."
     ),
-    "reuse-results/none": "nothing is computed twice in a step, as far as that was seen",
+    "reuse-results/none": "nothing is computed twice, as far as that was seen",
     "reuse-results/found": _with_place(
-        "Keep what was computed before{where} instead of computing it again in the same step: [[{ops:,} ops "
+        "Keep what was computed before{where} instead of computing it again: [[{ops:,} ops "
         "take ||that takes ]]{spent_ms:per_step}."
     ),
     "compute-once/none": "nothing is computed alike in every step, as far as that was seen",

@@ -191,7 +191,7 @@ WORDS: dict[str, Words] = {
     "unneeded-work/unread": "{opening} goes to work that nobody needs, {most_ms:ms} of it to "
     "results that nobody reads[[ ({places[0]})]]",
     "unneeded-work/twice": "{opening} goes to work that nobody needs, {most_ms:ms} of it to "
-    "what the same step has computed before[[ ({places[0]})]]",
+    "what was computed before from the same values[[ ({places[0]})]]",
     "unneeded-work/always": "{opening} goes to work that nobody needs, {most_ms:ms} of it to "
     "what every step computes alike[[ ({places[0]})]]",
     "unneeded-work/evaluation": "{opening} goes to work that nobody needs, {most_ms:ms} of it to an "

@@ -1,0 +1,52 @@
+"""What is computed again: in the same step, in the next, in every one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import nn
+
+from dataflow_observed import Step, flow_of
+from findwall.dataflow.repeats import repeats
+
+STEPS, REQUEST = 5, 4  # observed; steps of one request
+
+
+def sampling(keep: bool, refilled: bool = False) -> Step:
+    """A step of a sampler a step, and every few steps another prompt."""
+    encoder, net = nn.Linear(16, 16), nn.Linear(32, 16)
+    buffer = torch.zeros(4, 16)
+    count, state = 0, torch.randn(4, 16)
+    prompt = code = buffer
+
+    @torch.no_grad()
+    def step() -> None:
+        nonlocal count, prompt, code, state
+        if refilled:
+            prompt = buffer
+            prompt.numpy()[:] = count
+        elif count % REQUEST == 1:
+            prompt = torch.randn(4, 16)
+        if not keep or count % REQUEST == 1:
+            code = encoder(prompt)
+        state = net(torch.cat([state, code], 1))
+        count += 1
+
+    return step
+
+
+@pytest.mark.parametrize(("keep", "refilled"), [(False, False), (True, False), (False, True)])
+def test_what_hangs_on_the_request_is_made_once_for_it(keep: bool, refilled: bool, tmp_path: Path) -> None:
+    """Not where it is kept, nor where memory may be filled in a way that nobody sees."""
+    flow = flow_of(sampling(keep, refilled), tmp_path, STEPS)
+    found = repeats(flow)
+    names = [flow.observed.names[flow.observed.name[head]] for head in found.twice.tolist()]
+    assert names == ([] if keep or refilled else ["aten::linear"] * (REQUEST - 1))
+    assert "aten::linear" not in {
+        flow.observed.names[flow.observed.name[head]] for head in found.always.tolist()
+    }
