@@ -2,10 +2,10 @@
 
 What it finds:
 Gradients that reach no parameter which is trained, as those of a teacher or a frozen backbone that is still
-in the graph. Results that nobody reads. What was computed before from the same values. What every step computes
-alike, from what never changes. An evaluation in every step. Rows that are worked on and thrown away, that
-are copies of one another, or that an earlier pass of the model has worked on: old tokens, for each new one.
-Places of a batch that only fill it up.
+in the graph. Results that nobody reads. What was computed before from the same values. What every step
+computes alike, from what never changes. An evaluation in every step. Rows that are worked on and thrown
+away, that are copies of one another, or that an earlier pass of the model has worked on: old tokens, for each
+new one. Places of a batch that only fill it up.
 
 Why it costs:
 It takes its time at whatever speed, and no faster kernel is as fast as none.
