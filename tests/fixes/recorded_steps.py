@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import tempfile
+import warnings
 from functools import cache
 from pathlib import Path
 
+import numpy
 import torch
 from torch.nn import functional
 
@@ -26,6 +28,22 @@ def with_anomaly_mode(on: bool = True) -> Facts:
         optimizer.zero_grad()
 
     with tempfile.TemporaryDirectory() as folder:
+        return facts_with_flow(step, Path(folder))
+
+
+@cache
+def from_frames(at_once: bool = False) -> Facts:
+    """A batch made of NumPy arrays, number by number or as one."""
+    layer = torch.nn.Linear(64, 64)
+    frames = [numpy.full((64, 64), at, numpy.float32) for at in range(8)]
+
+    def step() -> None:
+        batch = torch.from_numpy(numpy.stack(frames)) if at_once else torch.tensor(frames)
+        torch.tensor([1.0, 2.0])
+        layer(batch).mean().backward()
+
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch itself says that it is slow
         return facts_with_flow(step, Path(folder))
 
 

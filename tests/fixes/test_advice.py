@@ -29,7 +29,7 @@ from findwall.replay.curves import curves
 from findwall.units import ms
 from fixes import drawn, loop_calls, memory_rewrites, op_calls
 from fixes.recorded import TRUTH, as_collectives, job, on_another_gpu, with_cause
-from fixes.recorded_steps import by_tokens, filled_up, with_anomaly_mode, with_routine
+from fixes.recorded_steps import by_tokens, filled_up, from_frames, with_anomaly_mode, with_routine
 from fixes.test_unused_gradients import with_a_teacher
 from fixes.test_waiting_rounds import rounds
 from sketch import KERNELS, Drawn, facts_of, hosts_own, sketch
@@ -184,6 +184,7 @@ HELPS: dict[str, Case] = {
     "fewer-rows": (lambda: planted("layer_for_each_edge"), "each row once"),
     "kv-cache": (by_tokens, "Keep keys and values"),
     "less-padding": (lambda: filled_up(96), "to its longest sample"),
+    "convert-at-once": (from_frames, "np.stack"),
     "debug-off": (with_anomaly_mode, "anomaly mode off"),
     "linalg-route": (lambda: with_routine("pinv"), "torch.linalg.solve"),
     "loop-on-device": (lambda: rounds("kw"), "waits for aten::nonzero"),
@@ -268,6 +269,7 @@ CANNOT_HELP: dict[str, Case] = {
     "fewer-rows": (lambda: planted("plain_training"), "as far as that was seen"),
     "kv-cache": (lambda: planted("plain_training"), "as far as that was seen"),
     "less-padding": (lambda: filled_up(12), "no batch was seen"),
+    "convert-at-once": (lambda: from_frames(at_once=True), "numbers"),
     "debug-off": (lambda: with_anomaly_mode(on=False), "find faults"),
     "linalg-route": (lambda: with_routine("solve"), "no costly routine"),
     "loop-on-device": (lambda: rounds("xmk"), "multiplies matrices"),

@@ -19,8 +19,9 @@ move-io-off-step: do it less often, in another thread or process, or after the n
 where it trains many models one by one, vectorise-loop where it is a loop, device-side-preprocessing where it
 makes the next batch, omp-threads where it waits for a core, scan-loop where each round needs the one before,
 make-on-device where it draws numbers to copy them, loop-on-device where the loop asks the device for sizes.
-freeze-gc where the silence is the garbage collector's. debug-off where tracebacks are kept, linalg-route
-where a routine of linear algebra is what the host is busy with.
+convert-at-once where a tensor is made of a list, number by number. freeze-gc where the silence is the
+garbage collector's. debug-off where tracebacks are kept, linalg-route where a routine of linear algebra is
+what the host is busy with.
 """
 
 from __future__ import annotations

@@ -154,6 +154,12 @@ WORDS: dict[str, Words] = {
         "Leave out what nobody reads{where}, or compute it only in the steps that use it: [[{ops:,} ops take "
         "||it takes ]]{spent_ms:per_step}."
     ),
+    "convert-at-once/none": "no tensor is made of Python's numbers one by one",
+    "convert-at-once/little": "making tensors of Python's numbers takes only {spent_ms:per_step}",
+    "convert-at-once/one-by-one": _with_place(
+        "Make the tensor of one array (`torch.from_numpy(np.stack(x))`){where}: `torch.tensor` converts "
+        "[[{numbers:,.0f}||all]] numbers one by one, for which the device waits {waits_ms:per_step}."
+    ),
     "reuse-results/none": "nothing is computed twice, as far as that was seen",
     "reuse-results/found": _with_place(
         "Keep what was computed before{where} instead of computing it again: [[{ops:,} ops "
