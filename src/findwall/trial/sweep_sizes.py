@@ -1,0 +1,237 @@
+"""The way over batch sizes: the job's own first, then doubled as long as that is faster and fits, then halved
+until it is clear where it begins to cost. Who runs the processes is the caller's matter.
+
+Whatever is not started says why. What ran out of memory ends the way up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from math import inf, log
+from typing import Literal
+
+import msgspec
+
+from findwall.model.arms import FedLoader, Swept
+from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL, WORTH_IT
+from findwall.trial.peak_lines import on_line, predicted_peak, predicted_reserved
+
+Outcome = Literal[
+    "measured", "out-of-memory", "would-not-fit", "too-few-samples", "too-few-steps", "failed", "no-time"
+]
+Ended = Literal["done", "deadline", "interrupted"]
+ENDS_WAY_UP = ("out-of-memory", "would-not-fit", "too-few-samples", "too-few-steps", "failed", "no-time")
+LEVEL_AFTER = 2  # doublings in a row that give nothing: one may do so by chance. By hand.
+
+
+class Ran(msgspec.Struct, frozen=True):
+    """One process of a sweep, as it ended."""
+
+    swept: Swept | None = None
+    seconds: float = 0.0
+    trouble: Literal["", "out-of-memory", "failed", "no-step", "deadline", "interrupted"] = ""
+    why: str = ""
+
+
+class Tried(msgspec.Struct, frozen=True):
+    """One size, with what was predicted of it before."""
+
+    size: int
+    outcome: Outcome
+    swept: Swept | None = None
+    samples: float | None = None  # a step
+    predicted: float | None = None  # bytes at the peak
+    predicted_reserved: float | None = None
+    seconds: float = 0.0
+    why: str = ""
+
+    @property
+    def rate(self) -> float | None:
+        """Samples a second."""
+        if self.swept is None or self.samples is None or self.outcome != "measured":
+            return None
+        return self.samples / self.swept.mean_ms * 1e3
+
+
+class Way(msgspec.Struct, frozen=True):
+    """How a sweep goes."""
+
+    run: Callable[[int], Ran]
+    left_s: Callable[[], float]
+    own: int  # the job's own size, or the one that is tried first
+    given: tuple[int, ...] = ()  # sizes that a person named: no others then
+    samples: int | None = None  # that a pass of the loader has
+    limit: float | None = None  # bytes that the process may take, on the cores
+    tell: Callable[[Tried], None] = lambda _tried: None
+    loader: FedLoader | None = None  # whose size is varied; None: an argument is
+
+
+def sweep(way: Way, first: Ran | None = None) -> tuple[list[Tried], Ended]:
+    """All sizes that were tried, or that there is a reason not to try, by size. `first`: what the process
+    with the job's own size told, where it ran already."""
+    going = _Going(way)
+    going.go(first)
+    return sorted(going.tried.values(), key=lambda one: one.size), going.ended
+
+
+class _Going:
+    def __init__(self, way: Way) -> None:
+        self._way = way
+        self.tried: dict[int, Tried] = {}
+        self.ended: Ended = "done"
+
+    def go(self, first: Ran | None) -> None:
+        way = self._way
+        begins = self._note(way.own, first) if first is not None else self._try(way.own)
+        up, down = self._sizes()
+        failed_small = begins.outcome != "measured"
+        for size in up if not (failed_small and begins.outcome in ENDS_WAY_UP) else ():
+            if not way.given and self._is_level():
+                break
+            if self.ended != "done" or self._try(size).outcome in ENDS_WAY_UP:
+                break
+        for size in down:
+            if self.ended != "done" or (not way.given and self._is_steep()):
+                break
+            if self._try(size).outcome == "no-time":
+                break
+
+    def _sizes(self) -> tuple[list[int], list[int]]:
+        own, given = self._way.own, self._way.given
+        if given:
+            return sorted(one for one in given if one > own), sorted(one for one in given if one < own)[::-1]
+        up, down = [own << power for power in range(1, 32)], []
+        while (own := own // 2) >= 1:
+            down.append(own)
+        return up, down
+
+    def _try(self, size: int) -> Tried:
+        why_not = self._why_not(size)
+        if why_not is not None:
+            return self._keep(Tried(size, why_not, None, None, *self._predicted(size)))
+        return self._note(size, self._way.run(size))
+
+    def _predicted(self, size: int) -> tuple[float | None, float | None]:
+        known = {one.size: one.swept.peaks for one in self.tried.values() if one.swept is not None}
+        return predicted_peak(known, size), predicted_reserved(known, size)
+
+    def _why_not(self, size: int) -> Outcome | None:
+        way = self._way
+        if way.samples is not None and way.samples < size:
+            return "too-few-samples"
+        limit, peak = self.limit, self._predicted(size)[0]
+        if limit is not None and peak is not None and peak > limit:
+            return "would-not-fit"
+        took = [(float(one.size), one.seconds) for one in self.tried.values() if one.swept is not None]
+        return "no-time" if (on_line(took, size) or 0.0) > way.left_s() else None
+
+    @property
+    def limit(self) -> float | None:
+        known = [one.swept.peaks.limit for one in self.tried.values() if one.swept is not None]
+        return fits_in(next(iter(known), None), self._way.limit)
+
+    def _note(self, size: int, ran: Ran) -> Tried:
+        if ran.trouble in ("deadline", "interrupted"):
+            self.ended = "interrupted" if ran.trouble == "interrupted" else "deadline"
+        swept = ran.swept
+        outcome: Outcome = "measured"
+        if ran.trouble:
+            outcome = _OUTCOMES[ran.trouble]
+        elif swept is None or not swept.is_enough:
+            outcome = "too-few-steps"
+        samples = samples_of(swept, size, self._way.loader) if swept is not None else None
+        return self._keep(
+            Tried(size, outcome, swept, samples, *self._predicted(size), seconds=ran.seconds, why=ran.why)
+        )
+
+    def _keep(self, tried: Tried) -> Tried:
+        self.tried[tried.size] = tried
+        self._way.tell(tried)
+        return tried
+
+    def _is_level(self) -> bool:
+        """Whether the last doublings gave nothing that is worth it."""
+        rates = _rates(self.tried.values())[-LEVEL_AFTER - 1 :]
+        gains = [after / before for (_, before), (_, after) in pairwise(rates)]
+        return len(gains) == LEVEL_AFTER and max(gains) < 1 + WORTH_IT
+
+    def _is_steep(self) -> bool:
+        """Whether smaller sizes are known to cost: below what is as good as the best, and below the knee."""
+        rates = _rates(self.tried.values())
+        if len(rates) < 2:
+            return False
+        return rates[0][1] < (1 - WORTH_IT) * max(rate for _, rate in rates) and not _is_flat(*rates[:2])
+
+
+_OUTCOMES: dict[str, Outcome] = {
+    "out-of-memory": "out-of-memory",
+    "failed": "failed",
+    "no-step": "too-few-steps",
+    "deadline": "no-time",
+    "interrupted": "no-time",
+}
+
+
+def fits_in(device: float | None, cores: float | None) -> float | None:
+    """What may be taken: all that torch could have of a device; of a machine's memory a part stays free, for
+    what else runs there."""
+    if device is not None:
+        return device
+    return None if cores is None else NEARLY_ALL * cores
+
+
+def samples_of(swept: Swept, size: int, varied: FedLoader | None) -> float | None:
+    """Samples a step: what the loader that feeds it gave. A job without one takes what its argument says."""
+    if not swept.fed:
+        return float(size) if varied is None else None
+    each = max(swept.fed, key=lambda one: one.batches).size
+    return None if each is None or swept.batches is None else each * swept.batches
+
+
+def _rates(tried: Iterable[Tried]) -> list[tuple[int, float]]:
+    return sorted((one.size, one.rate) for one in tried if one.rate is not None)
+
+
+def _is_flat(smaller: tuple[int, float], larger: tuple[int, float]) -> bool:
+    """Whether a batch k times as large gives less than the root of k times the samples a second."""
+    return log(larger[1] / smaller[1]) < MAJORITY_SHARE * log(larger[0] / smaller[0])
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """What the points say together."""
+
+    best: int
+    smallest: int  # within 5 % of the best
+    plateau: tuple[int, int]  # the sizes from the first to the last that are
+    levels: bool  # whether larger sizes were tried and gave no more
+    knee: int | None  # the first from which on a larger batch gives less than the root of its size
+    knee_is_lower: bool  # the smallest that was tried lies above it
+
+
+def shape_of(tried: Sequence[Tried]) -> Shape | None:
+    rates = _rates(tried)
+    if not rates:
+        return None
+    best = max(rates, key=lambda one: one[1])
+    good = [size for size, rate in rates if rate >= (1 - WORTH_IT) * best[1]]
+    flat = [at for at, (one, two) in enumerate(pairwise(rates)) if _is_flat(one, two)]
+    knee = rates[flat[0]][0] if flat else None
+    lower = bool(flat) and flat[0] == 0 and rates[0][0] > 1
+    return Shape(best[0], good[0], (good[0], good[-1]), good[-1] > good[0], knee, lower)
+
+
+def largest_predicted(tried: Sequence[Tried], way: Way, limit: float | None) -> int | None:
+    """Of the sizes of this sweep the largest whose peak is predicted to fit, with all that torch reserves for
+    it. None: nobody knows the limit."""
+    known = {one.size: one.swept.peaks for one in tried if one.swept is not None}
+    failed = min((one.size for one in tried if one.outcome == "out-of-memory"), default=inf)
+    if limit is None or not known:
+        return None
+    found = None
+    for size in way.given or [way.own << power for power in range(32)]:
+        peak = predicted_reserved(known, size) or predicted_peak(known, size)
+        is_there = way.samples is None or size <= way.samples
+        if size < failed and is_there and peak is not None and peak <= limit:
+            found = max(found or 0, size)
+    return found
