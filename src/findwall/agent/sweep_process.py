@@ -17,8 +17,6 @@ from findwall.model.arms import SWEEP, Peaks, Swept, Varied
 from findwall.model.measurement import Measurement
 from findwall.units import ms
 
-TENTHS = 10
-
 
 class SweepProcess:
     """None of it is there in a process that is no part of a sweep."""
@@ -44,7 +42,7 @@ class SweepProcess:
         times = [ms(ns) for ns in steps.times(plain or None)]
         if not times:
             return None
-        ends = quantiles(times, n=TENTHS, method="inclusive") if len(times) > 1 else times
+        ends = quantiles(times, n=10, method="inclusive") if len(times) > 1 else times
         taken = [steps.batches[row] for row in plain] or steps.batches
         return Swept(
             mean_ms=mean(times),

@@ -22,6 +22,7 @@ Outcome = Literal[
 ]
 Ended = Literal["done", "deadline", "interrupted"]
 ENDS_WAY_UP = ("out-of-memory", "would-not-fit", "too-few-samples", "too-few-steps", "failed", "no-time")
+DOUBLINGS = range(1, 30)  # more than any memory holds
 LEVEL_AFTER = 2  # doublings in a row that give nothing: one may do so by chance. By hand.
 
 
@@ -101,10 +102,7 @@ class _Going:
         own, given = self._way.own, self._way.given
         if given:
             return sorted(one for one in given if one > own), sorted(one for one in given if one < own)[::-1]
-        up, down = [own << power for power in range(1, 32)], []
-        while (own := own // 2) >= 1:
-            down.append(own)
-        return up, down
+        return [own << power for power in DOUBLINGS], [half for power in DOUBLINGS if (half := own >> power)]
 
     def _try(self, size: int) -> Tried:
         why_not = self._why_not(size)
@@ -159,9 +157,9 @@ class _Going:
     def _is_steep(self) -> bool:
         """Whether smaller sizes are known to cost: below what is as good as the best, and below the knee."""
         rates = _rates(self.tried.values())
-        if len(rates) < 2:
-            return False
-        return rates[0][1] < (1 - WORTH_IT) * max(rate for _, rate in rates) and not _is_flat(*rates[:2])
+        steep = [one for one, two in pairwise(rates) if not _is_flat(one, two)]
+        best = max((rate for _, rate in rates), default=0.0)
+        return rates[:1] == steep[:1] and bool(steep) and rates[0][1] < (1 - WORTH_IT) * best
 
 
 _OUTCOMES: dict[str, Outcome] = {
@@ -229,7 +227,7 @@ def largest_predicted(tried: Sequence[Tried], way: Way, limit: float | None) -> 
     if limit is None or not known:
         return None
     found = None
-    for size in way.given or [way.own << power for power in range(32)]:
+    for size in way.given or (way.own, *(way.own << power for power in DOUBLINGS)):
         peak = predicted_reserved(known, size) or predicted_peak(known, size)
         is_there = way.samples is None or size <= way.samples
         if size < failed and is_there and peak is not None and peak <= limit:

@@ -19,8 +19,8 @@ def _largest(claim: Claim) -> str:
 
 WORDS: dict[str, Words] = {
     "sweep/plateau": "{best_rate:,.4g} samples per second is the most, with batches of {best:,}; from "
-    "{low:,} to {high:,} the job stays within 5 % of it[[, because of {wall} / {cause}]]. Batches of {smallest:,} "
-    "are the smallest that do.",
+    "{low:,} to {high:,} the job stays within 5 % of it[[, because of {wall} / {cause}]]. Batches of "
+    "{smallest:,} are the smallest that do.",
     "sweep/no-plateau": "{best_rate:,.4g} samples per second is the most that was measured, with batches of "
     "{best:,}[[, where {wall} / {cause} is the wall]]. No plateau was seen: every other size tried is more "
     "than 5 % slower.",
