@@ -60,12 +60,11 @@ def _point(one: Tried, limit: float | None, wall: Wall | None, way: Way) -> Swee
         seconds=one.seconds,
     )
     swept = one.swept
-    reserved = one.predicted_reserved
     if swept is not None and one.outcome == "measured":
         point.step_ms, point.steps = Range(swept.low_ms, swept.mean_ms, swept.high_ms), swept.steps
         point.peak_gib, point.reserved_gib = _gib(swept.peaks.whole), _gib(swept.peaks.reserved)
-        reserved = swept.peaks.reserved
-    point.is_doubtful = None not in (limit, reserved) and (reserved or 0) > (limit or 0)
+    reserved = one.predicted_reserved
+    point.is_doubtful = limit is not None and reserved is not None and reserved > limit
     if wall is not None:
         point.wall, point.cause = wall.wall, wall.cause
     point.claim = _why(one, point, limit, way)
@@ -76,8 +75,8 @@ def _why(one: Tried, point: SweepPoint, limit: float | None, way: Way) -> Claim 
     """Why there are no figures, or what is to be said of them."""
     limits = {"limit_gib": _gib(limit), "predicted_gib": point.predicted_gib}
     if one.outcome == "measured":
-        reserved = point.reserved_gib
-        return Claim("sweep/doubtful", {**limits, "reserved_gib": reserved}) if point.is_doubtful else None
+        reserved = {**limits, "reserved_gib": point.predicted_reserved_gib}
+        return Claim("sweep/doubtful", reserved) if point.is_doubtful else None
     counts = {"samples": way.samples, "steps": one.swept.steps if one.swept is not None else None}
     return Claim(f"sweep/{one.outcome}", {**limits, **counts}, known(error=one.why))
 
