@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler
 
 from findwall.apply.registry import REGISTRY
-from findwall.apply.swept_loaders import BY, MAKES_BATCHES, OWN_BATCHES, SweptLoaders
+from findwall.apply.swept_loaders import BY, NO_BATCHES, OWN_SAMPLER, SweptLoaders
 from findwall.model.arms import FedLoader, Varied
 
 
@@ -125,7 +125,7 @@ def test_no_batch_of_a_loader_that_trains_is_incomplete(watched: Callable[..., S
 
 def test_gradients_that_accumulate_and_a_stream(watched: Callable[..., SweptLoaders]) -> None:
     def play() -> Job:
-        return Job(lambda: DataLoader(Stream(), 5), lambda: []).run(every=2)
+        return Job(lambda: DataLoader(Stream(), 5), list).run(every=2)
 
     before, _, job = twice(watched, 12, play)
     assert before.samples is None and before.size == 5 and before.batches == 20 and before.steps == 10
@@ -135,7 +135,7 @@ def test_gradients_that_accumulate_and_a_stream(watched: Callable[..., SweptLoad
 def test_two_loaders_that_feed_a_step_are_both_told(watched: Callable[..., SweptLoaders]) -> None:
     seen = watched()
     labelled, others = DataLoader(Rows(), 5), DataLoader(Rows(), 10)
-    Job(lambda: (torch.cat(two) for two in zip(labelled, others, strict=False)), lambda: []).run()
+    Job(lambda: (torch.cat(two) for two in zip(labelled, others, strict=False)), list).run()
     assert [one.size for one in seen.fed] == [5, 10]
 
 
@@ -159,11 +159,11 @@ def test_a_batch_sampler_of_torch_s_own_is_changed(watched: Callable[..., SweptL
 
 def test_batches_that_others_make_stay_as_they_are(watched: Callable[..., SweptLoaders]) -> None:
     seen = watched()
-    Job(lambda: DataLoader(Rows(), batch_sampler=Pairs(RandomSampler(Rows()), 8, True)), lambda: []).run()
-    assert only(seen.fed).why_fixed == MAKES_BATCHES and only(seen.fed).made_by == "Pairs"
+    Job(lambda: DataLoader(Rows(), batch_sampler=Pairs(RandomSampler(Rows()), 8, True)), list).run()
+    assert only(seen.fed).why_fixed == OWN_SAMPLER and only(seen.fed).made_by == "Pairs"
     seen = watched()
-    Job(lambda: DataLoader(Rows(), batch_size=None), lambda: []).run()
-    assert only(seen.fed).why_fixed == OWN_BATCHES
+    Job(lambda: DataLoader(Rows(), batch_size=None), list).run()
+    assert only(seen.fed).why_fixed == NO_BATCHES
 
 
 def test_a_look_that_breaks_breaks_no_job(
@@ -171,5 +171,5 @@ def test_a_look_that_breaks_breaks_no_job(
 ) -> None:
     seen = watched()
     monkeypatch.setattr("findwall.apply.swept_loaders.place_now", lambda *_: 1 / 0)
-    assert Job(lambda: DataLoader(Rows(), 25), lambda: []).run().trained == [25] * 4
+    assert Job(lambda: DataLoader(Rows(), 25), list).run().trained == [25] * 4
     assert seen.fed == []

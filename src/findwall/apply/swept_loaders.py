@@ -22,7 +22,7 @@ from findwall.model.arms import FedLoader, Varied
 from findwall.model.catalogue import MAJORITY_SHARE
 
 BY = "loaders swept"
-OWN_BATCHES, MAKES_BATCHES = "sweep/makes-batches", "sweep/own-batches"  # why a size cannot be changed
+NO_BATCHES, OWN_SAMPLER = "no-batches", "own-sampler"  # why a size cannot be changed
 
 
 class _Seen:
@@ -31,7 +31,7 @@ class _Seen:
     def __init__(self, torch: Any, loader: Any) -> None:
         self.size, self.samples = _size(torch, loader), _samples(loader)
         self.why_fixed = _why_fixed(torch, loader)
-        self.made_by = type(loader.batch_sampler).__name__ if self.why_fixed == MAKES_BATCHES else ""
+        self.made_by = type(loader.batch_sampler).__name__ if self.why_fixed == OWN_SAMPLER else ""
         self.batches = self.steps = 0
 
 
@@ -148,8 +148,8 @@ def give_whole(loader: Any, size: int) -> None:
 
 def _why_fixed(torch: Any, loader: Any) -> str:
     if loader.batch_sampler is None:
-        return OWN_BATCHES
-    return "" if type(loader.batch_sampler) is torch.utils.data.BatchSampler else MAKES_BATCHES
+        return NO_BATCHES
+    return "" if type(loader.batch_sampler) is torch.utils.data.BatchSampler else OWN_SAMPLER
 
 
 def _size(torch: Any, loader: Any) -> int | None:

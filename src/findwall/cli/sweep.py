@@ -250,7 +250,7 @@ class _Sweeping:
 
 def trainer_of(fed: Sequence[FedLoader]) -> FedLoader:
     """The one loader that feeds the steps, if its size can be changed; or a line that says why not."""
-    from findwall.apply.swept_loaders import MAKES_BATCHES
+    from findwall.apply.swept_loaders import OWN_SAMPLER
 
     if not fed:
         raise InputError("no data loader feeds this job's steps, so there is no batch size to change", VARY)
@@ -258,7 +258,7 @@ def trainer_of(fed: Sequence[FedLoader]) -> FedLoader:
         sizes = " and ".join(str(one.size) for one in fed)
         raise InputError(f"{len(fed)} data loaders feed this job's steps, with batches of {sizes}", VARY)
     only = fed[0]
-    if only.why_fixed == MAKES_BATCHES:
+    if only.why_fixed == OWN_SAMPLER:
         raise InputError(
             f"the training loader takes its batches from {only.made_by}, a sampler of the job", VARY
         )

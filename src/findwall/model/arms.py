@@ -44,7 +44,7 @@ class FedLoader(msgspec.Struct, frozen=True):
     samples: int | None  # that one pass has; None: a stream
     batches: int  # that it gave
     steps: int  # that had a batch of it
-    why_fixed: str = ""  # id of what keeps its size from being changed, if anything
+    why_fixed: str = ""  # what keeps its size from being changed, if anything
     made_by: str = ""  # the class that makes its batches, where it is the job's own
 
 

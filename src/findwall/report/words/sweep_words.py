@@ -38,8 +38,8 @@ WORDS: dict[str, Words] = {
     "sweep/would-not-fit": "would not fit: {predicted_gib:gib} predicted, {limit_gib:gib} to be had; not "
     "started",
     "sweep/out-of-memory": "ran out of memory[[: {error}]]",
-    "sweep/doubtful": "doubtful: torch would reserve {reserved_gib:gib} and can have {limit_gib:gib}, so it frees "
-    "and asks again",
+    "sweep/doubtful": "doubtful: torch would reserve {reserved_gib:gib} and can have {limit_gib:gib}, so "
+    "it frees and asks again",
     "sweep/too-few-samples": "more than the {samples:,} samples of one pass: no whole batch",
     "sweep/too-few-steps": "too few steps to time[[ ({steps})]]: the job ended first",
     "sweep/failed": "failed[[: {error}]]",
