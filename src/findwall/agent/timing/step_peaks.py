@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from findwall.apply.registry import COMPARES, REGISTRY, STEP_POST_HOOK, STEP_PRE_HOOK, Put, undo_all
+from findwall.apply.registry import COMPARES, REGISTRY, STEP_POST_HOOK, STEP_PRE_HOOK, undo_all
 from findwall.machine.torch_device import DeviceMeter, ResidentMeter, counts_memory, device_in_use
 from findwall.model.arms import Peaks
 from findwall.model.measurement import Measurement
@@ -31,13 +31,11 @@ class StepPeaks:
         self._meter: Meter | None = None
         self._peaks = Peaks()
         self._left = WATCHED
-        optimizer = importlib.import_module("torch.optim.optimizer")
-        before = optimizer.register_optimizer_step_pre_hook(lambda *_: self._safely(self._begins))
-        after = optimizer.register_optimizer_step_post_hook(lambda *_: self._safely(self._ends))
-        self._puts: list[Put] = [
-            REGISTRY.hold(BY, STEP_PRE_HOOK, before.remove, past_end=COMPARES),
-            REGISTRY.hold(BY, STEP_POST_HOOK, after.remove, past_end=COMPARES),
-        ]
+        optimizers = importlib.import_module("torch.optim.optimizer")
+        hook = optimizers.register_optimizer_step_pre_hook(lambda *_: self._safely(self._begins))
+        self._puts = [REGISTRY.hold(BY, STEP_PRE_HOOK, hook.remove, past_end=COMPARES)]
+        hook = optimizers.register_optimizer_step_post_hook(lambda *_: self._safely(self._ends))
+        self._puts.append(REGISTRY.hold(BY, STEP_POST_HOOK, hook.remove, past_end=COMPARES))
 
     def first_batch(self) -> None:
         """The job is set up; later ones say nothing."""
