@@ -90,11 +90,9 @@ def _claims(
     rates = {one.size: one.rate for one in tried}
     small = {"smallest": shape.smallest, "rate": rates[shape.smallest], "best_rate": rates[shape.best]}
     wall = {"wall": found.wall, "cause": found.cause}
-    if shape.levels:
-        ends = {"low": shape.plateau[0], "high": shape.plateau[1]}
-        claims = [Claim("sweep/plateau", {**small, **wall, **ends, "best": shape.best})]
-    else:
-        claims = [Claim("sweep/no-plateau", {**small, **wall, "best": shape.best, "many": len(rates)})]
+    low, high = shape.plateau
+    said = "sweep/no-plateau" if not shape.levels else "sweep/falls" if low == high else "sweep/plateau"
+    claims = [Claim(said, {**small, **wall, "low": low, "high": high, "best": shape.best})]
     if shape.knee is not None:
         claims.append(Claim("sweep/knee", {"knee": shape.knee, "is_lower": shape.knee_is_lower}))
     if found.largest is not None:

@@ -216,7 +216,8 @@ def shape_of(tried: Sequence[Tried]) -> Shape | None:
     flat = [at for at, (one, two) in enumerate(pairwise(rates)) if _is_flat(one, two)]
     knee = rates[flat[0]][0] if flat else None
     lower = bool(flat) and flat[0] == 0 and rates[0][0] > 1
-    return Shape(best[0], good[0], (good[0], good[-1]), good[-1] > good[0], knee, lower)
+    levels = good[0] < rates[-1][0]
+    return Shape(best[0], good[0], (good[0], good[-1]), levels, knee, lower)
 
 
 def largest_predicted(tried: Sequence[Tried], way: Way, limit: float | None) -> int | None:

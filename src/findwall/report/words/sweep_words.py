@@ -21,9 +21,11 @@ WORDS: dict[str, Words] = {
     "sweep/plateau": "{best_rate:,.4g} samples per second is the most, with batches of {best:,}; from "
     "{low:,} to {high:,} the job stays within 5 % of it[[, because of {wall} / {cause}]]. Batches of "
     "{smallest:,} are the smallest that do.",
+    "sweep/falls": "{best_rate:,.4g} samples per second is the most, with batches of {best:,}[[, where "
+    "{wall} / {cause} is the wall]]. Smaller and larger ones are more than 5 % slower.",
     "sweep/no-plateau": "{best_rate:,.4g} samples per second is the most that was measured, with batches of "
-    "{best:,}[[, where {wall} / {cause} is the wall]]. No plateau was seen: every other size tried is more "
-    "than 5 % slower.",
+    "{best:,}[[, where {wall} / {cause} is the wall]]. No plateau was seen: no larger size was measured, and "
+    "all smaller ones are more than 5 % slower.",
     "sweep/knee": "The knee is at {knee:,}[[{is_lower:if} or below]]: from there on "
     "doubling the batch gives less than 1.4 times the samples per second.",
     "sweep/largest": _largest,
