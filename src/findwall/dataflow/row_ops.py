@@ -139,7 +139,7 @@ class RowOps:
             mine = [use for use in range(uses.start, uses.stop) if self._observed.way[use] in (READ, CHANGE)]
             shapes = list(_shapes(self.given(head)))
             if len(mine) != len(shapes):
-                mine, shapes = mine[:1], shapes[:1]  # an index of nothing: `x[:, rows]`
+                mine, shapes = mine[:1], shapes[: len(mine[:1])]  # an index of nothing: `x[:, rows]`
             self._cached[head] = [
                 Operand(use, shape, self._observed.regions[int(self._observed.region[use])])
                 for use, shape in zip(mine, shapes, strict=True)
