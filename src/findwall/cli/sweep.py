@@ -128,6 +128,7 @@ class _Sweeping:
         self._begun = time.monotonic()
         self._looks: dict[int, Diagnosis] = {}
         self._others: list[float] = []
+        self._has_run = False
         self._loader: FedLoader | None = None
 
     @property
@@ -169,7 +170,7 @@ class _Sweeping:
             )
         self._loader = trainer_of(ran.swept.fed)
         own = self._loader.size or 0
-        self._looks[own] = self._looks.pop(0)
+        self._looks |= {own: self._looks.pop(0)} if self._looks else {}
         return self._way(own, loader=self._loader, samples=self._loader.samples), ran
 
     def _way(
@@ -197,7 +198,8 @@ class _Sweeping:
         """One fresh process. 0: the job as it is."""
         from findwall.trial.sweep_sizes import Ran
 
-        own, job = not size or not self._looks, self._job
+        own, job = not self._has_run, self._job
+        self._has_run = True
         with tempfile.TemporaryDirectory(prefix="findwall-sweep-") as name:
             folder = job.folder if own and job.folder is not None else Path(name, "run")
             ran = self._sample(size, folder)
@@ -244,8 +246,8 @@ class _Sweeping:
 
         try:
             self._looks[size] = api.look(str(folder))[1].diagnosis
-        except FindwallError as error:
-            _say(f"no wall is known with batches of {size}: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is no reason to lose the figures
+            _say(f"no wall is known with batches of {size or 'its own size'} ({error})")
 
 
 def trainer_of(fed: Sequence[FedLoader]) -> FedLoader:
@@ -270,6 +272,8 @@ def trainer_of(fed: Sequence[FedLoader]) -> FedLoader:
 
 
 def _why_none(tried: Sequence[Tried]) -> str:
+    if any(one.rate is not None for one in tried):
+        return "No run of the job could be read"
     first = next((one.why for one in tried if one.why), "no step was timed")
     return f"The job gave no figures with any size: {first}"
 
