@@ -138,6 +138,15 @@ def test_sizes_that_a_person_names_are_all_tried() -> None:
     assert drawn.ran == [16, 64, 8, 4] and set(outcomes(tried).values()) == {"measured"}
 
 
+def test_what_a_person_named_and_nobody_started_is_told() -> None:
+    drawn = Drawn(lambda size: float(size), breaks_from=16, limit=None)
+    tried, _ = sweep(drawn.way(8, given=(4, 8, 16, 32)))
+    assert drawn.ran == [8, 16, 4] and outcomes(tried)[32] == "not-started"
+    late = Drawn(lambda size: float(size) * 10, budget_s=12.0)
+    tried, _ = sweep(late.way(8, given=(4, 8, 64, 128)))
+    assert late.ran == [8] and outcomes(tried)[128] == "no-time"
+
+
 def test_steps_too_few_to_time_give_no_figure() -> None:
     drawn = Drawn(lambda _size: 50.0)
 

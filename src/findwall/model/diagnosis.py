@@ -478,6 +478,7 @@ class SweepPoint(msgspec.Struct):
         "too-few-steps",
         "failed",
         "no-time",
+        "not-started",
     ]
     samples_per_s: float | None = None
     step_ms: Range = msgspec.field(default_factory=Range)  # the mean between p10 and p90

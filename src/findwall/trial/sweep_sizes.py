@@ -18,10 +18,16 @@ from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL, WORTH_IT
 from findwall.trial.peak_lines import on_line, predicted_peak, predicted_reserved
 
 Outcome = Literal[
-    "measured", "out-of-memory", "would-not-fit", "too-few-samples", "too-few-steps", "failed", "no-time"
+    "measured",
+    "out-of-memory",
+    "would-not-fit",
+    "too-few-samples",
+    "too-few-steps",
+    "failed",
+    "no-time",
+    "not-started",
 ]
 Ended = Literal["done", "deadline", "interrupted"]
-ENDS_WAY_UP = ("out-of-memory", "would-not-fit", "too-few-samples", "too-few-steps", "failed", "no-time")
 DOUBLINGS = range(1, 30)  # more than any memory holds
 LEVEL_AFTER = 2  # doublings in a row that give nothing: one may do so by chance. By hand.
 
@@ -86,17 +92,20 @@ class _Going:
         way = self._way
         begins = self._note(way.own, first) if first is not None else self._try(way.own)
         up, down = self._sizes()
-        failed_small = begins.outcome != "measured"
-        for size in up if not (failed_small and begins.outcome in ENDS_WAY_UP) else ():
-            if not way.given and self._is_level():
-                break
-            if self.ended != "done" or self._try(size).outcome in ENDS_WAY_UP:
-                break
-        for size in down:
-            if self.ended != "done" or (not way.given and self._is_steep()):
-                break
-            if self._try(size).outcome == "no-time":
-                break
+        if begins.outcome == "measured":
+            self._go(up, self._is_level, ())
+        self._go(down, self._is_steep, ("out-of-memory", "would-not-fit", "too-few-samples", "too-few-steps"))
+        late = "no-time" in [one.outcome for one in self.tried.values()]
+        for size in sorted(set(way.given) - self.tried.keys()):
+            self._keep(Tried(size, "no-time" if late else "not-started", None, None, *self._predicted(size)))
+
+    def _go(self, sizes: Sequence[int], is_enough: Callable[[], bool], passes: Sequence[Outcome]) -> None:
+        """One way, until it is clear, or one size gives no figures: `passes` are no reason to stop."""
+        for size in sizes:
+            if self.ended != "done" or (not self._way.given and is_enough()):
+                return
+            if self._try(size).outcome not in ("measured", *passes):
+                return
 
     def _sizes(self) -> tuple[list[int], list[int]]:
         own, given = self._way.own, self._way.given

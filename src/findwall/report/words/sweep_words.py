@@ -46,4 +46,5 @@ WORDS: dict[str, Words] = {
     "sweep/too-few-steps": "too few steps to time[[ ({steps})]]: the job ended first",
     "sweep/failed": "failed[[: {error}]]",
     "sweep/no-time": "no time left for it",
+    "sweep/not-started": "not started: a smaller batch gave no figures",
 }
