@@ -135,7 +135,7 @@ def test_an_argument_of_a_job_without_a_loader(folder: Path, capsys: pytest.Capt
     assert found["varied"] == "argument" and found["argument"] == "batch-size" and found["own"] is None
     rates = [one["samples_per_s"] for one in found["points"]]
     assert [one["batch_size"] for one in found["points"]] == [4, 8] and 1.5 < rates[1] / rates[0] < 2.5
-    assert "No data loader was seen" in " ".join(capsys.readouterr().out.split())
+    assert "No data loader says how many" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_job_without_a_loader_is_told_what_to_vary(

@@ -11,7 +11,7 @@ from findwall.model.arms import FedLoader, Peaks, Swept
 from findwall.model.diagnosis import Wall
 from findwall.report.words import spoken
 from findwall.trial.sweep_document import sweep_document
-from findwall.trial.sweep_sizes import Ran, Tried, Way, shape_of, sweep
+from findwall.trial.sweep_sizes import Ran, Tried, Way, samples_of, shape_of, sweep
 
 GIB = 1 << 30
 LOADER = FedLoader("rows", 32, 10**6, 30, 30)
@@ -165,6 +165,13 @@ def test_gradients_that_accumulate_count_all_their_batches() -> None:
     swept = Swept(100.0, 90.0, 110.0, 30, True, 8.0, Peaks(), fed)
     tried, _ = sweep(Way(lambda _size: Ran(swept, 5.0), lambda: 0.0, 8, loader=fed[0]), Ran(swept, 5.0))
     assert next(one.rate for one in tried if one.size == 8) == pytest.approx(640.0)
+
+
+def test_an_argument_says_what_a_sampler_of_the_job_s_own_does_not() -> None:
+    own = [FedLoader("buckets", None, None, 60, 30, "own-sampler", "Buckets")]
+    swept = Swept(100.0, 90.0, 110.0, 30, True, 2.0, Peaks(), own)
+    assert samples_of(swept, 8, None) == 16.0 and samples_of(swept, 8, LOADER) is None
+    assert samples_of(Swept(100.0, 90.0, 110.0, 30, True, None), 8, None) == 8.0
 
 
 def test_the_plateau_has_the_wall_of_the_best_size() -> None:

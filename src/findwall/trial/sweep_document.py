@@ -109,7 +109,8 @@ def _claims(
 
 def _is_counted(found: Sweep, tried: Sequence[Tried]) -> bool:
     """Whether no loader said how many samples a step has."""
-    return found.varied == "argument" and any(one.swept is not None and not one.swept.fed for one in tried)
+    loaders = [loader for one in tried if one.swept is not None for loader in one.swept.fed]
+    return found.varied == "argument" and not any(one.size for one in loaders)
 
 
 def _gib(value: float | None) -> float | None:

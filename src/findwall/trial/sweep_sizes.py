@@ -189,11 +189,12 @@ def fits_in(device: float | None, cores: float | None) -> float | None:
 
 
 def samples_of(swept: Swept, size: int, varied: FedLoader | None) -> float | None:
-    """Samples a step: what the loader that feeds it gave. A job without one takes what its argument says."""
-    if not swept.fed:
-        return float(size) if varied is None else None
-    each = max(swept.fed, key=lambda one: one.batches).size
-    return None if each is None or swept.batches is None else each * swept.batches
+    """Samples a step: what the loader that feeds it gave. Where none says how many that are, each batch has
+    as many as the argument says."""
+    told = max(swept.fed, key=lambda one: one.batches).size if swept.fed else None
+    each = size if told is None and varied is None else told
+    batches = swept.batches if swept.fed else 1.0
+    return None if each is None or batches is None else each * batches
 
 
 def _rates(tried: Iterable[Tried]) -> list[tuple[int, float]]:

@@ -30,8 +30,8 @@ WORDS: dict[str, Words] = {
     "doubling the batch gives less than 1.4 times the samples per second.",
     "sweep/largest": _largest,
     "sweep/nothing": "No size gave figures.",
-    "sweep/counted-by-argument": "No data loader was seen, so a step is taken to work on as many samples as "
-    "the argument says.",
+    "sweep/counted-by-argument": "No data loader says how many samples its batches have, so each is "
+    "taken to have as many as the argument says.",
     "sweep/out-of-time": "There was no time for every size: a longer --budget tries the rest.",
     "sweep/others-busy": "Other processes kept {cores:.1f} cores busy meanwhile, so the rates vary. Run it "
     "alone, or on cores of its own (taskset).",
