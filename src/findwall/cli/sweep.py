@@ -145,7 +145,7 @@ class _Sweeping:
         way, first = self._argument() if self._name else self._found_loader()
         tried, ended = sweep(way, first)
         if not self._looks:
-            raise FindwallError(_why_none(tried), "Run `findwall run` on it; it shows what is wrong.")
+            raise _no_figures(tried)
         walls = {size: one.wall for size, one in self._looks.items() if one.wall.wall is not None}
         others = max(self._others, default=None)
         took = time.monotonic() - self._begun
@@ -153,8 +153,8 @@ class _Sweeping:
         return worded(replace(self._looks.get(way.own) or next(iter(self._looks.values())), sweep=found))
 
     def _argument(self) -> tuple[Way, None]:
-        """The middle one of the sizes first: where it leads is open."""
-        return self._way(self._sizes[len(self._sizes) // 2], given=self._sizes), None
+        """The smallest first: it is cheap, and what the others take is predicted from it."""
+        return self._way(self._sizes[0], given=self._sizes), None
 
     def _found_loader(self) -> tuple[Way, Ran]:
         """The job as it is, for the loader that feeds its steps."""
@@ -271,11 +271,13 @@ def trainer_of(fed: Sequence[FedLoader]) -> FedLoader:
     return only
 
 
-def _why_none(tried: Sequence[Tried]) -> str:
+def _no_figures(tried: Sequence[Tried]) -> FindwallError:
+    first, hint = tried[0], "Run `findwall run` on it; it shows what is wrong."
     if any(one.rate is not None for one in tried):
-        return "No run of the job could be read"
-    first = next((one.why for one in tried if one.why), "no step was timed")
-    return f"The job gave no figures with any size: {first}"
+        return FindwallError("No run of the job could be read.", hint)
+    if first.outcome == "no-time":
+        return FindwallError(f"There was no time for batches of {first.size}.", "--budget gives it more.")
+    return FindwallError(f"The job gave no figures with any size: {first.why or first.outcome}", hint)
 
 
 def _progress(tried: Tried) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import textwrap
 
 from findwall.model.diagnosis import Sweep, SweepPoint
-from findwall.report.printable_names import clean
+from findwall.report.printable_names import brief, clean
 from findwall.units import format_gib, format_interval, format_ms
 
 COLUMNS = ("batch", "samples/s", "step", "p10–p90", "peak", "predicted", "wall")
 NONE = "–"
+LONGEST_WHY = 100  # characters
 ON_ROWS = {"knee": "knee", "smallest": "smallest within 5 %", "best": "best"}
 
 
@@ -30,7 +31,7 @@ def table(sweep: Sweep) -> list[str]:
             lines.append(f"  {own} {_line(cells, wide)}".rstrip())
             lines += [f"      {clean(point.why)}"] if point.why else []
         else:
-            lines.append(f"  {own} {cells[0]:>{wide[0]}}  {clean(point.why)}")
+            lines.append(f"  {own} {cells[0]:>{wide[0]}}  {brief(clean(point.why), LONGEST_WHY)}")
     return lines
 
 

@@ -29,6 +29,7 @@ Outcome = Literal[
 ]
 Ended = Literal["done", "deadline", "interrupted"]
 DOUBLINGS = range(1, 30)  # more than any memory holds
+STEPS_RUN = 3  # times as many as are timed: warm-up, and the traced ones. By hand.
 LEVEL_AFTER = 2  # doublings in a row that give nothing: one may do so by chance. By hand.
 
 
@@ -130,8 +131,15 @@ class _Going:
         limit, peak = self.limit, self._predicted(size)[0]
         if limit is not None and peak is not None and peak > limit:
             return "would-not-fit"
-        took = [(float(one.size), one.seconds) for one in self.tried.values() if one.swept is not None]
-        return "no-time" if (on_line(took, size) or 0.0) > way.left_s() else None
+        return "no-time" if self._takes_s(size) > way.left_s() else None
+
+    def _takes_s(self, size: int) -> float:
+        """As long to start as others did, and the steps as their line says."""
+        ran = [(one, one.swept) for one in self.tried.values() if one.swept is not None]
+        step_ms = on_line([(float(one.size), swept.mean_ms) for one, swept in ran], size) or 0.0
+        starts = [one.seconds - STEPS_RUN * swept.steps * swept.mean_ms / 1e3 for one, swept in ran]
+        steps = [swept.steps for _, swept in ran]
+        return max([*starts, 0.0]) + STEPS_RUN * min(steps, default=0) * step_ms / 1e3
 
     @property
     def limit(self) -> float | None:

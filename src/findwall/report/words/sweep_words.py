@@ -22,7 +22,7 @@ WORDS: dict[str, Words] = {
     "{low:,} to {high:,} the job stays within 5 % of it[[, because of {wall} / {cause}]]. Batches of "
     "{smallest:,} are the smallest that do.",
     "sweep/falls": "{best_rate:,.4g} samples per second is the most, with batches of {best:,}[[, where "
-    "{wall} / {cause} is the wall]]. Smaller and larger ones are more than 5 % slower.",
+    "{wall} / {cause} is the wall]]. All other sizes that were measured are more than 5 % slower.",
     "sweep/no-plateau": "{best_rate:,.4g} samples per second is the most that was measured, with batches of "
     "{best:,}[[, where {wall} / {cause} is the wall]]. No plateau was seen: no larger size was measured, and "
     "all smaller ones are more than 5 % slower.",
