@@ -31,7 +31,7 @@ def table(sweep: Sweep) -> list[str]:
             lines.append(f"  {own} {_line(cells, wide)}".rstrip())
             lines += [f"      {clean(point.why)}"] if point.why else []
         else:
-            lines.append(f"  {own} {cells[0]:>{wide[0]}}  {brief(clean(point.why), LONGEST_WHY)}")
+            lines.append(f"  {own} {cells[0]:>{wide[0]}}  {brief(point.why, LONGEST_WHY)}")
     return lines
 
 
