@@ -11,14 +11,12 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from itertools import takewhile
 from pathlib import Path
 
 import msgspec
-import psutil
 import pytest
 from msgspec.structs import replace
 
@@ -41,6 +39,7 @@ from findwall.model.machine import Ceilings
 from findwall.report.words.documents import worded
 from findwall.trial.arms_in_turn import Arm, Outcome, Plan, Sample, Trial, run_trial, step_in_report
 from fixes.drawn import on_cores_without_floor
+from processes_left import begun, left
 
 JOB = """
 import time, torch
@@ -100,7 +99,6 @@ for step in range(4000):
     optimizer.step()
     gc.collect()
 """
-MARK = "FINDWALL_TEST_MARK"
 
 
 def prescribing(said: dict[str, str]) -> Diagnosis:
@@ -231,26 +229,6 @@ def test_a_job_with_nothing_to_gain_is_told_so(
     assert "no fix that is prescribed for it can be made without an edit" in " ".join(said.split())
     assert "What only you can change:\n  - lighter-samples, about 5.00 ms (4.00–6.00 ms): Edit it." in said
     assert "each trial writes" not in told
-
-
-def begun(folder: Path, *words: str) -> subprocess.Popen[str]:
-    """A command whose processes can all be found again."""
-    (folder / "temporary").mkdir()
-    environ = {**os.environ, MARK: str(folder), "TMPDIR": str(folder / "temporary")}
-    out = (folder / "out").open("w")
-    command = [sys.executable, *words]
-    return subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, text=True, env=environ, cwd=folder)
-
-
-def left(folder: Path) -> list[str]:
-    """Processes and folders that are still there."""
-    found = [str(path) for path in (folder / "temporary").glob("findwall-*")]
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            is_ours = process.environ().get(MARK) == str(folder) or process.cwd() == str(folder)
-            if is_ours and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(" ".join(process.cmdline()))
-    return found
 
 
 def test_ctrl_c_in_a_look_leaves_nothing_not_even_ranks(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from torch.nn import functional
 
 from dataflow_observed import facts_with_flow, flow_of
 from findwall.dataflow.linking import Flow
+from findwall.dataflow.row_ops import RowOps
 from findwall.dataflow.row_work import row_work
 from findwall.fixes import Use, all_fixes
 
@@ -218,3 +220,12 @@ def test_the_fix_names_the_line_and_what_is_left(tmp_path: Path) -> None:
     assert outcome.claim.id == "fewer-rows/dropped"
     assert 0.0 < float(outcome.claim.figures["left_share"]) < 0.1  # type: ignore[arg-type]
     assert [place.partition(":")[0] for place in outcome.places] == ["test_row_work.py"]
+
+
+def test_an_op_of_whose_tensors_none_was_seen_has_no_operands() -> None:
+    """A collective, say: its tensors are told, and no use of them."""
+    ops = object.__new__(RowOps)
+    ops._cached = {}
+    ops._observed = SimpleNamespace(uses_of=lambda _head: range(0), way=[])  # type: ignore[assignment]
+    ops.given = lambda _head: [["Tensor(float)", [4, 2]]]  # type: ignore[method-assign]
+    assert ops.operands(0) == []

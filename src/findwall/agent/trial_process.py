@@ -19,6 +19,7 @@ from findwall.agent.membership import Membership
 from findwall.agent.outputs import Outputs
 from findwall.agent.rank_messages import Told, applied_in_all
 from findwall.agent.samples import Samples
+from findwall.agent.sweep_process import SweepProcess
 from findwall.apply.registry import COMPARES, REGISTRY
 from findwall.files import write_atomically
 from findwall.model.arms import REPORT, SEED, ArmReport, Around
@@ -36,6 +37,7 @@ class TrialArm:
         self._losses: Losses | None = None
         self._outputs: Outputs | None = None
         self._samples: Samples | None = None
+        self._sweep = SweepProcess.of_environment()
         self._read_back = ReadBack.of_environment()
 
     @classmethod
@@ -56,6 +58,8 @@ class TrialArm:
         self._losses = Losses(torch)
         self._outputs = Outputs(torch)
         self._samples = Samples(torch)
+        if self._sweep is not None:
+            self._sweep.torch_imported(torch)
 
     def _shifted(self, original: Callable[[int], Any]) -> Callable[[int], Any]:
         @functools.wraps(original)
@@ -82,6 +86,7 @@ class TrialArm:
             read_back=self._read_back.paths if self._read_back is not None else [],
             order=self._samples.order if self._samples is not None else [],
             around=_around(ranks[0].measurement.telemetry),
+            swept=self._sweep.told(ranks[0].measurement) if self._sweep is not None else None,
         )
         write_atomically(self._report, encode(report), private=True)
 

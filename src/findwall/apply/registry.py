@@ -45,6 +45,8 @@ ORDER = (
     "trial losses",
     "trial samples",
     "trial files",
+    "loaders swept",
+    "peaks by phase",
     "models called",
     "optimizers and modes",
     "loaders that feed",

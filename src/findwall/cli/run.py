@@ -54,7 +54,7 @@ from findwall.model.arms import REPORT
     "--stand-in", "stand_ins", default="", hidden=True
 )
 @click.option(  # what a look of `findwall try` leaves out: nobody asks what findwall costs it
-    "--until", type=click.Choice(get_args(Last)), default="control", hidden=True
+    "--until", type=click.Choice(get_args(Last)), hidden=True
 )
 @click.option("--json", "json_file", metavar="FILE", help="Also write the Diagnosis document here.")
 @click.option(
@@ -80,7 +80,7 @@ def command(
     probe: bool,
     fixes: str,
     stand_ins: str,
-    until: Last,
+    until: Last | None,
     json_file: str | None,
     fail_walls: tuple[str, ...],
     target: str,
@@ -108,7 +108,7 @@ def command(
         brief=brief,
         top=top,
         verdict=not report,  # a trial reads the figures, not the words
-        last="timing" if report else until,
+        last=until or ("timing" if report else "control"),
         apply=tuple(effects.names),
         probe=probe,
     )

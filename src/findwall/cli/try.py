@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from findwall.agent.options import disabled
 from findwall.errors import InputError
 from findwall.files import write_atomically
 from findwall.model.patch import Patch
@@ -23,9 +21,6 @@ if TYPE_CHECKING:
     from findwall.cli.trying import Job, Tried
     from findwall.model.diagnosis import Diagnosis
     from findwall.trial.stacks_tried import View
-
-_TIME = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|h|)")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
 
 @click.command(
@@ -76,6 +71,7 @@ def command(
     arguments: tuple[str, ...],
 ) -> None:
     """Try the fixes that are prescribed for TARGET, in fresh processes, and keep what is proven."""
+    from findwall.cli.inputs import check_places, seconds
     from findwall.cli.launchers import launch_of
     from findwall.cli.trying import Job, first_look, run_folder, to_try, try_fixes, view_of
     from findwall.report.stream import say as show
@@ -99,28 +95,12 @@ def command(
         numerics=not no_numerics,
         only=to_try(fixes),
     )
-    _check_places(typed, sandbox_dir, json_target)
+    check_places("try", typed, sandbox_dir, json_target)
     if dry_run:
         seen = first_look(job, _say)
         show(_would_try(seen, view_of(seen, job.numerics, job.only), job.only))
         return
     _tell(try_fixes(job, _say), job, typed, patch_file, json_target, price)
-
-
-def _check_places(launch: Launch, sandbox_dir: str | None, json_target: str | None) -> None:
-    """What cannot be read or written is told before minutes are spent."""
-    if disabled():
-        raise InputError("FINDWALL_DISABLE is set, so nothing is measured", "Unset it for `findwall try`.")
-    if not launch.is_module and not Path(launch.target).exists():
-        raise InputError(f"no script at {launch.target}", "findwall try SCRIPT ARGS…, or -m MODULE ARGS…")
-    if json_target not in (None, "-") and not Path(str(json_target)).absolute().parent.is_dir():
-        raise InputError(f"cannot write {json_target}: its folder is not there", "Name one that is.")
-    if sandbox_dir:
-        try:
-            Path(sandbox_dir).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            hint = "Name a folder that can be made."
-            raise InputError(f"cannot make {sandbox_dir}: {error.strerror}", hint) from error
 
 
 def _tell(
@@ -168,14 +148,6 @@ def _would_try(seen: Diagnosis, view: View, only: Sequence[str]) -> str:
     if not names:
         lines.append(f"would try nothing: {why_nothing(seen, only)}")
     return "\n".join(lines) + "\n"
-
-
-def seconds(text: str) -> float:
-    """ "10m", "90s", "1h"."""
-    found = _TIME.fullmatch(text.strip())
-    if found is None or float(found[1]) <= 0:
-        raise InputError(f"'{text}' is no time", "Write it as 10m, 90s or 1h.")
-    return float(found[1]) * _SECONDS[found[2]]
 
 
 def write_patch(patch: Patch, file: str) -> None:

@@ -244,12 +244,12 @@ def _of(left_s: float, about_s: float) -> str:
     return f"{', more than' if about_s > left_s else ' of'} the {_time(left_s)} that are left"
 
 
-def run_folder(target: str) -> Path:
+def run_folder(target: str, what: str = "try") -> Path:
     """A new one, where `findwall run` has its own."""
     from findwall.agent.ending.runfolder import RUNS, safe_name
 
     parent = Path.cwd() / RUNS
-    name = f"{safe_name(target)}-try"
+    name = f"{safe_name(target)}-{what}"
     return next(path for number in count(1) if not (path := parent / f"{name}-{number}").exists())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from findwall.model.applied import Applied
@@ -11,6 +13,8 @@ SEED = "FINDWALL_SEED"  # the seed a process starts from, where the job sets non
 SINCE = "FINDWALL_SINCE"  # when the trial began that a process is part of, as the seconds of time.time()
 # In a process that is looked at, the folder of whoever looks; it then tells what it writes outside of it.
 LOOK = "FINDWALL_LOOK"
+# In a process of a sweep, what is varied in it, as JSON: `Varied`.
+SWEEP = "FINDWALL_SWEEP"
 # In rank0 of the run folder, each a list of paths.
 WRITES_FILE = "writes.json"
 DELETES_FILE = "deletes.json"
@@ -23,6 +27,58 @@ class Around(msgspec.Struct, frozen=True):
     clock_mhz: float | None = None  # of the device's cores
     neighbours: int | None = None  # other processes on the device
     others_busy: float | None = None  # cores that other processes kept busy
+
+
+class Varied(msgspec.Struct, frozen=True):
+    """What a process of a sweep changes in its job: nothing where no size is given."""
+
+    size: int | None = None  # of the training loader's batches
+    loader: str = ""  # by which that loader is known, as the first process told it
+
+
+class FedLoader(msgspec.Struct, frozen=True):
+    """A loader whose batches led to steps."""
+
+    loader: str  # the same in every process of this job
+    size: int | None  # samples that it gives at a time; None: it does not say
+    samples: int | None  # that one pass has; None: a stream
+    batches: int  # that it gave
+    steps: int  # that had a batch of it
+    why_fixed: str = ""  # what keeps its size from being changed, if anything
+    made_by: str = ""  # the class that makes its batches, where it is the job's own
+
+
+MemoryOf = Literal["allocated", "resident", "unknown"]
+
+
+class Peaks(msgspec.Struct, frozen=True):
+    """Bytes at the peaks of one process, phase by phase. None: not told apart."""
+
+    of: MemoryOf = "unknown"
+    set_up: int | None = None  # until the first batch
+    working: int | None = None  # forward and backward
+    optimizer: int | None = None
+    held: int | None = None  # between two steps
+    reserved: int | None = None  # from the driver, where memory is allocated from a cache
+    limit: int | None = None  # of the device, as far as this process could have it
+
+    @property
+    def whole(self) -> int | None:
+        known = [one for one in (self.set_up, self.working, self.optimizer) if one is not None]
+        return max(known, default=None)
+
+
+class Swept(msgspec.Struct, frozen=True):
+    """What a process of a sweep tells besides, of steps without an evaluation."""
+
+    mean_ms: float
+    low_ms: float  # p10
+    high_ms: float  # p90
+    steps: int
+    is_enough: bool  # so many as were to be timed
+    batches: float | None  # a step; None: no loader gave any
+    peaks: Peaks = Peaks()
+    fed: list[FedLoader] = []  # loaders whose batches led to steps
 
 
 class ArmReport(msgspec.Struct, frozen=True):
@@ -40,3 +96,4 @@ class ArmReport(msgspec.Struct, frozen=True):
     read_back: list[str] = []
     order: list[list[int]] = []  # numbers for the first batches that each loader asked for
     outputs: list[float] = []  # the size of what the models gave in their first calls without gradients
+    swept: Swept | None = None

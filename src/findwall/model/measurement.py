@@ -194,6 +194,8 @@ class Measurement(msgspec.Struct):
     samples_per_step: float | None = None
     sample_unit: str | None = None
     peak_memory: int | None = None
+    peak_reserved: int | None = None  # of the driver, for its cache
+    peak_resident: int | None = None  # of the process, where the system counts it
     total_memory: int | None = None
     allocator: dict[str, Any] = {}
     host_lines: list[Line] = []

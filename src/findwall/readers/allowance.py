@@ -80,9 +80,15 @@ def _size(count: int) -> str:
 
 
 def default_memory() -> int:
-    """A share of what this process can still get: of the machine, of its container, of its own limit."""
+    """A share of what this process can still get."""
+    known = available_memory()
+    return WHERE_UNKNOWN_BYTES if known is None else int(SHARE_OF_AVAILABLE * known)
+
+
+def available_memory() -> int | None:
+    """What this process can still get: of the machine, of its container, of its own limit."""
     known = [found for found in (_of_machine(), *_of_cgroups(), _of_process()) if found is not None]
-    return int(SHARE_OF_AVAILABLE * min(known)) if known else WHERE_UNKNOWN_BYTES
+    return min(known, default=None)
 
 
 def _of_machine() -> int | None:

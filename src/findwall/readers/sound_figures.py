@@ -163,6 +163,8 @@ _CHECKS: dict[str, Callable[[Any], str]] = {
     "loader_workers": _not_negative,
     "samples_per_step": _positive,
     "peak_memory": _not_negative,
+    "peak_reserved": _not_negative,
+    "peak_resident": _not_negative,
     "total_memory": _positive,
     "host_lines": lambda lines: next(
         (f"a share of {x.share:.4g}" for x in lines if not 0 <= x.share <= 1.001), ""

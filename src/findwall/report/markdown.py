@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from findwall.model.diagnosis import Diagnosis
-from findwall.report import fix_phrases, phrases
+from findwall.report import fix_phrases, phrases, sweep_text
 from findwall.report.printable_names import brief, clean
 
 MARKS = {"yes": "✔", "no": "✘", "unknown": "?"}
@@ -19,6 +19,8 @@ def to_markdown(diagnosis: Diagnosis) -> str:
     notes = _list("Notes", phrases.notes(diagnosis)[:5])
     has_verdict = diagnosis.wall.wall is not None
     blocks += [_list("What is known", phrases.known(diagnosis)), "" if has_verdict else notes]
+    if diagnosis.sweep is not None:
+        blocks += [_list("Batch sizes", diagnosis.sweep.says), sweep_text.to_markdown(diagnosis.sweep)]
     blocks.append(_helps(diagnosis))
     blocks += [_budget(diagnosis), _questions(diagnosis), _facts(diagnosis)]
     blocks += [_list("Evidence", phrases.evidence(diagnosis)), _refused(diagnosis)]

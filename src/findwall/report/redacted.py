@@ -106,7 +106,13 @@ PACKAGES = (
     "torchvision",
 )
 # Names in claims that are not looked up, and what they are called then.
-CALLED = {"function": "function", "thread": "thread", "asked": "what was asked", "device": "device"}
+CALLED = {
+    "function": "function",
+    "thread": "thread",
+    "asked": "what was asked",
+    "device": "device",
+    "error": "error",
+}
 
 
 def redacted(
@@ -275,12 +281,14 @@ SENTENCES: dict[tuple[str, str], Text] = {
     ("CountedKernel", "helps"): lambda pen, one: pen.said(one.action),
     ("CountedKernel", "name"): lambda pen, one: pen.kernel(one.name),
     ("MemoryRung", "how"): lambda pen, one: pen.said(one.claim),
+    ("SweepPoint", "why"): lambda pen, one: pen.said(one.claim),
     ("KernelRow", "name"): lambda pen, one: pen.kernel(one.name),
     ("Source", "kind"): lambda pen, one: one.kind if one.kind in SOURCES else "torch-trace",
     ("WhatIf", "asked"): lambda pen, one: " and ".join(pen.fix(fix) for fix in one.fixes) or "what was asked",
 }
 LISTED: dict[tuple[str, str], Callable[[_Pen, Any], Any]] = {
     ("Diagnosis", "notes"): lambda pen, one: list(dict.fromkeys(pen.said(claim) for claim in one.remarks)),
+    ("Sweep", "says"): lambda pen, one: [said for claim in one.claims if (said := pen.said(claim))],
     ("WhatIf", "notes"): lambda pen, one: [said for claim in one.claims if (said := pen.said(claim))],
     ("Quality", "ignored"): lambda pen, one: _phases(one.ignored),
     ("Quality", "checks_failed"): lambda pen, one: _numbered(one.checks_failed, "check"),

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from findwall.model.catalogue import ROOFS
 from findwall.model.diagnosis import Diagnosis, Prescription, Question
-from findwall.report import fix_phrases, memory_text, ncu_text, phrases, watched_text
+from findwall.report import fix_phrases, memory_text, ncu_text, phrases, sweep_text, watched_text
 from findwall.report.printable_names import brief, clean, fit
 from findwall.report.stream import is_unicode, to_ascii
 from findwall.units import format_share
@@ -110,6 +110,10 @@ def _rest(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> Iterator[Renderab
         yield _labelled([(phrases.whole(diagnosis), phrases.step(diagnosis))])
     else:
         yield from _watched(diagnosis, width)
+    if diagnosis.sweep is not None:
+        yield Text()
+        for line in sweep_text.to_text(diagnosis.sweep, width).splitlines():
+            yield Text(line, no_wrap=True, overflow="ellipsis")
     rows = phrases.bars(diagnosis)
     if rows:
         yield from _budget(diagnosis, rows, width, glyphs)

@@ -39,7 +39,9 @@ SLOWER = 3.0  # times as long as one of another arm it may take besides
 HOPELESS = 2  # failures of an arm that never gave a sample: it is not started again
 TAIL_BYTES = 1 << 20  # of what a process says: the step is told near its end
 TOLD = re.compile(r"^mean step ms ([0-9.]+(?:e[-+]?[0-9]+)?)[ \t]*$", re.MULTILINE)
-OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|out of memory|MemoryError|CUBLAS_STATUS_ALLOC_FAILED")
+OUT_OF_MEMORY = re.compile(
+    r"OutOfMemoryError|out of memory|MemoryError|CUBLAS_STATUS_ALLOC_FAILED|CPUAllocator: (?:can't|not)"
+)
 
 # The last line of a traceback, which torchrun may put the rank before.
 ERROR = re.compile(r"(?:\[rank\d+\]: ?)?((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)\b.*)")

@@ -27,6 +27,10 @@ def worded(document: Diagnosis) -> Diagnosis:
     _word_advice(document)
     for seen in document.watch.ranks if document.watch is not None else []:
         seen.odd = seen.odd or spoken(seen.claim)
+    if document.sweep is not None:
+        document.sweep.says = document.sweep.says or list(map(spoken, document.sweep.claims))
+    for point in document.sweep.points if document.sweep is not None else []:
+        point.why = point.why or spoken(point.claim)
     if not document.notes:
         said: dict[str, Claim] = {}
         for remark in document.remarks:  # each once

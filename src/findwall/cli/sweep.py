@@ -1,0 +1,307 @@
+"""`findwall sweep`: try batches of other sizes without an edit, for where more of them stop being faster."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from findwall.errors import FindwallError, InputError
+from findwall.report.printable_names import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from findwall.cli.trying import Job
+    from findwall.model.arms import FedLoader
+    from findwall.model.diagnosis import Diagnosis
+    from findwall.trial.sweep_sizes import Ran, Tried, Way
+
+_VARIED = re.compile(r"-{0,2}([A-Za-z][\w.-]*)=(\d{1,9}(?:,\d{1,9})*)")
+VARY = "vary an argument of the job instead: --vary batch-size=8,16,32"
+
+
+@click.command(
+    "sweep",
+    context_settings={"allow_interspersed_args": False},
+    epilog="Put it in front of the command you use: findwall sweep train.py --lr 3e-4. Each size runs the "
+    "script again in a fresh process, with everything it does: what it writes, it writes each time. A larger "
+    "batch changes the training itself; the learning rate stays as it is.",
+)
+@click.option("-m", "is_module", is_flag=True, help="TARGET is a module, as in python -m.")
+@click.option(
+    "--vary",
+    metavar="NAME=A,B,C",
+    help="Give the job --NAME A, --NAME B and so on, instead of changing its training loader.",
+)
+@click.option(
+    "--budget", metavar="TIME", default="5m", show_default=True, help="The most that all sizes may take."
+)
+@click.option("--steps", type=click.IntRange(min=5), help="Steps to time with each size.")
+@click.option(
+    "--sandbox-dir",
+    type=click.Path(file_okay=False),
+    help="Run each process in a new folder in this one, gone after it.",
+)
+@click.option("--markdown", "is_markdown", is_flag=True, help="Print it as Markdown.")
+@click.option(
+    "--json", "json_target", metavar="FILE", help="Write the Diagnosis with its sweep; - for stdout."
+)
+@click.argument("target")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(
+    is_module: bool,
+    vary: str | None,
+    budget: str,
+    steps: int | None,
+    sandbox_dir: str | None,
+    is_markdown: bool,
+    json_target: str | None,
+    target: str,
+    arguments: tuple[str, ...],
+) -> None:
+    """Run TARGET with batches of other sizes, for the size from which on more samples a step gain nothing.
+
+    The training loader's batch size is doubled from the job's own, then halved; loaders for evaluation stay
+    as they are. Each size is told with its samples per second, step, peak memory and wall, and the peak is
+    predicted before it is tried: what would not fit is not started.
+    """
+    from findwall.cli.inputs import check_places, seconds
+    from findwall.cli.launchers import launch_of
+    from findwall.cli.trying import Job, run_folder
+
+    name, sizes = varied(vary)
+    launch = launch_of((target, *arguments), is_module)
+    check_places("sweep", launch, sandbox_dir, json_target)
+    launch = launch.elsewhere() if sandbox_dir else launch
+    job = Job(
+        target=launch.target,
+        arguments=launch.arguments,
+        is_module=launch.is_module,
+        launcher=launch.launcher,
+        folder=run_folder(launch.target, "sweep"),
+        cwd=sandbox_dir,
+        steps=steps,
+        budget_s=seconds(budget),
+    )
+    found = _Sweeping(job, name, sizes).go()
+    _tell(found, job, is_markdown, json_target)
+
+
+def varied(text: str | None) -> tuple[str, tuple[int, ...]]:
+    """ "batch-size=8,16,32"."""
+    if text is None:
+        return "", ()
+    found = _VARIED.fullmatch(text.strip())
+    sizes = sorted({int(word) for word in found[2].split(",")}) if found is not None else []
+    if found is None or sizes[0] < 1:
+        raise InputError(f"--vary {text} names no sizes", "Write it as --vary batch-size=8,16,32.")
+    return found[1], tuple(sizes)
+
+
+def with_argument(arguments: Sequence[str], name: str, value: int) -> tuple[str, ...]:
+    """The job's command line with this value in place of what it has, or behind the rest. A job that spells
+    it with underscores keeps that."""
+    wanted, found, at = name.replace("_", "-"), list(arguments), 0
+    while at < len(found):
+        option, is_joined, _ = found[at].partition("=")
+        if option.startswith("--") and option[2:].replace("_", "-") == wanted:
+            if is_joined:
+                found[at] = f"{option}={value}"
+            else:
+                found[at + 1 : at + 2] = [str(value)]
+            return tuple(found)
+        at += 1
+    return (*found, f"--{name}", str(value))
+
+
+class _Sweeping:
+    """Runs the points of a sweep, and looks at the wall of each."""
+
+    def __init__(self, job: Job, name: str, sizes: tuple[int, ...]) -> None:
+        self._job, self._name, self._sizes = job, name, sizes
+        self._begun = time.monotonic()
+        self._looks: dict[int, Diagnosis] = {}
+        self._others: list[float] = []
+        self._has_run = False
+        self._loader: FedLoader | None = None
+
+    @property
+    def left_s(self) -> float:
+        return self._job.budget_s - (time.monotonic() - self._begun)
+
+    def go(self) -> Diagnosis:
+        from msgspec.structs import replace
+
+        from findwall.report.words.documents import worded
+        from findwall.trial.sweep_document import sweep_document
+        from findwall.trial.sweep_sizes import sweep
+
+        way, first = self._argument() if self._name else self._found_loader()
+        tried, ended = sweep(way, first)
+        if not self._looks:
+            raise _no_figures(tried)
+        walls = {size: one.wall for size, one in self._looks.items() if one.wall.wall is not None}
+        others = max(self._others, default=None)
+        took = time.monotonic() - self._begun
+        found = sweep_document(tried, way, walls, ended, took, self._name, others)
+        return worded(replace(self._looks.get(way.own) or next(iter(self._looks.values())), sweep=found))
+
+    def _argument(self) -> tuple[Way, None]:
+        """The smallest first: it is cheap, and what the others take is predicted from it."""
+        return self._way(self._sizes[0], given=self._sizes), None
+
+    def _found_loader(self) -> tuple[Way, Ran]:
+        """The job as it is, for the loader that feeds its steps."""
+        _say("running the job as it is")
+        ran = self._run(0)
+        if ran.trouble == "interrupted":
+            raise KeyboardInterrupt
+        if ran.trouble or ran.swept is None:
+            what = ran.why or "no step was timed"
+            raise FindwallError(
+                f"The job gave no figures with its own batch size: {what}",
+                f"If it needs more time, --budget gives it; if its batch is too large, {VARY}.",
+            )
+        self._loader = trainer_of(ran.swept.fed)
+        own = self._loader.size or 0
+        self._looks |= {own: self._looks.pop(0)} if self._looks else {}
+        return self._way(own, loader=self._loader, samples=self._loader.samples), ran
+
+    def _way(
+        self,
+        own: int,
+        given: tuple[int, ...] = (),
+        samples: int | None = None,
+        loader: FedLoader | None = None,
+    ) -> Way:
+        from findwall.readers.allowance import available_memory
+        from findwall.trial.sweep_sizes import Way
+
+        return Way(
+            run=self._run,
+            left_s=lambda: self.left_s,
+            own=own,
+            given=given,
+            samples=samples,
+            limit=available_memory(),
+            tell=_progress,
+            loader=loader,
+        )
+
+    def _run(self, size: int) -> Ran:
+        """One fresh process. 0: the job as it is."""
+        from findwall.trial.sweep_sizes import Ran
+
+        own, job = not self._has_run, self._job
+        self._has_run = True
+        with tempfile.TemporaryDirectory(prefix="findwall-sweep-") as name:
+            folder = job.folder if own and job.folder is not None else Path(name, "run")
+            ran = self._sample(size, folder)
+            if ran.swept is not None and not ran.trouble:
+                self._look(size, folder)
+        if not ran.trouble and ran.swept is not None and self._loader is not None:
+            sizes = [one.size for one in ran.swept.fed]
+            if sizes != [size]:
+                return Ran(ran.swept, ran.seconds, "failed", f"the loader gave batches of {sizes}")
+        return ran
+
+    def _sample(self, size: int, folder: Path) -> Ran:
+        import msgspec
+
+        from findwall.model.arms import SWEEP, Varied
+        from findwall.trial.arms_in_turn import Arm, Plan, run_trial, step_in_report
+        from findwall.trial.sweep_sizes import Ran
+
+        job, changed = self._job, Varied()
+        if self._name:
+            job = msgspec.structs.replace(job, arguments=with_argument(job.arguments, self._name, size))
+        elif self._loader is not None:
+            changed = Varied(size, self._loader.loader)
+        steps = ("--steps", str(job.steps)) if job.steps is not None else ()
+        words = job.command((), "--until", "lines", "--out", str(folder), *steps)
+        arm = Arm(str(size), words, {**job.env, SWEEP: msgspec.json.encode(changed).decode()}, job.cwd)
+        trial = run_trial([arm], Plan(rounds=1, deadline_s=self.left_s, read=step_in_report))
+        if not (samples := trial.arms[arm.name].samples):
+            return Ran(
+                seconds=trial.seconds, trouble="interrupted" if trial.ended == "interrupted" else "deadline"
+            )
+        sample = samples[0]
+        if sample.failure is not None:
+            trouble = {"out-of-memory": "out-of-memory", "no-step": "no-step"}.get(sample.failure.trouble)
+            return Ran(None, sample.seconds, trouble or "failed", sample.failure.what)  # type: ignore[arg-type]
+        report = sample.report
+        if report is not None and report.around.others_busy is not None:
+            self._others.append(report.around.others_busy)
+        return Ran(report.swept if report is not None else None, sample.seconds)
+
+    def _look(self, size: int, folder: Path) -> None:
+        """The wall at that size. One that cannot be read leaves the figures as they are."""
+        from findwall import api
+
+        try:
+            self._looks[size] = api.look(str(folder))[1].diagnosis
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is no reason to lose the figures
+            _say(f"no wall is known with batches of {size or 'its own size'} ({error})")
+
+
+def trainer_of(fed: Sequence[FedLoader]) -> FedLoader:
+    """The one loader that feeds the steps, if its size can be changed; or a line that says why not."""
+    from findwall.apply.swept_loaders import OWN_SAMPLER
+
+    if not fed:
+        raise InputError("no data loader feeds this job's steps, so there is no batch size to change", VARY)
+    if len(fed) > 1:
+        sizes = " and ".join(str(one.size) for one in fed)
+        raise InputError(f"{len(fed)} data loaders feed this job's steps, with batches of {sizes}", VARY)
+    only = fed[0]
+    if only.why_fixed == OWN_SAMPLER:
+        raise InputError(
+            f"the training loader takes its batches from {only.made_by}, a sampler of the job", VARY
+        )
+    if only.why_fixed or only.size is None:
+        raise InputError("the training loader leaves batches to its dataset (batch_size=None)", VARY)
+    if only.samples is not None and only.samples < only.size:
+        raise InputError(f"one pass has {only.samples} samples, fewer than a batch of {only.size}", VARY)
+    return only
+
+
+def _no_figures(tried: Sequence[Tried]) -> FindwallError:
+    first, hint = tried[0], "Run `findwall run` on it; it shows what is wrong."
+    if any(one.rate is not None for one in tried):
+        return FindwallError("No run of the job could be read.", hint)
+    if first.outcome == "no-time":
+        return FindwallError(f"There was no time for batches of {first.size}.", "--budget gives it more.")
+    return FindwallError(f"The job gave no figures with any size: {first.why or first.outcome}", hint)
+
+
+def _progress(tried: Tried) -> None:
+    said = f"{tried.rate:,.4g} samples per second" if tried.rate is not None else tried.outcome
+    _say(f"  {tried.size}: {said} ({tried.seconds:.0f} s)")
+
+
+def _tell(found: Diagnosis, job: Job, is_markdown: bool, json_target: str | None) -> None:
+    from findwall.model.measurement import DIAGNOSIS_FILE
+    from findwall.report import document, sweep_text
+    from findwall.report.markdown import to_markdown
+    from findwall.report.stream import say as show
+
+    assert found.sweep is not None
+    if json_target != "-":  # first: what took minutes is not lost where a file cannot be written
+        show(to_markdown(found) if is_markdown else sweep_text.to_text(found.sweep))
+    if json_target is not None:
+        document.write(found, json_target)
+    if job.folder is not None and job.folder.is_dir():
+        document.write(found, str(job.folder / DIAGNOSIS_FILE))
+    if found.sweep.ended == "interrupted":
+        sys.stdout.flush()
+        raise KeyboardInterrupt  # what was measured is told: the rest is as of any interrupted command
+
+
+def _say(text: str) -> None:
+    click.echo(f"findwall: {clean(text)}", err=True)
