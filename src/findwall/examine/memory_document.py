@@ -11,7 +11,7 @@ from findwall.examine.document_rows import curve, machine
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
 from findwall.memory.fragments import driver_calls, fragments, largest_request, needless_calls, private_free
 from findwall.memory.memory_growth import growth
-from findwall.memory.memory_kinds import KINDS, TEMPORARIES
+from findwall.memory.memory_kinds import TEMPORARIES
 from findwall.memory.memory_ladder import Rung, ladder
 from findwall.memory.memory_phases import PHASES
 from findwall.model.claims import Claim, Figure, known, lines
@@ -39,7 +39,7 @@ from findwall.model.diagnosis import (
 )
 from findwall.model.machine import Ceilings
 from findwall.model.measured_run import Run
-from findwall.model.memory_history import ACTIONS, OOM, CodeFrame, MemoryHistory
+from findwall.model.memory_history import ACTIONS, KINDS, OOM, CodeFrame, MemoryHistory
 from findwall.units import GIB
 
 LINES_LISTED = 20

@@ -23,6 +23,7 @@ MEASUREMENT_FILE = "measurement.json"
 TRACE_FILE = "trace.json"
 CAPTURE_FILE = "capture-{}.json"
 OBSERVED_FILE = "observed.json"
+KNOWN_MEMORY_FILE = "known-{}.json"  # what lies where at the end of a recording: "trace" or "snapshot"
 DIAGNOSIS_FILE = "diagnosis.json"
 TRIALS_FILE = "trials.json"  # what `findwall try` found, beside what it looked at
 REPORT_FILE = "report.html"  # the page
@@ -136,6 +137,14 @@ class Observation(msgspec.Struct):
     ops: int = 0
     held_up_ns: int = 0  # what it cost the job
     why_not: str = ""
+
+
+class KnownAddresses(msgspec.Struct):
+    """`rank<k>/known-*.json`: of each kind the device (-1 the host), address and bytes of every storage."""
+
+    parameters: list[tuple[int, int, int]] = []
+    gradients: list[tuple[int, int, int]] = []
+    optimizer_state: list[tuple[int, int, int]] = []
 
 
 class Beside(msgspec.Struct, array_like=True):
