@@ -8,6 +8,7 @@ from copy import copy
 from time import perf_counter_ns
 from typing import Any, Protocol, runtime_checkable
 
+from findwall.agent.allocations.memory_totals import UNASKED, Totals
 from findwall.agent.ending.measuring_again import ENDED_BEFORE, change_the_mean
 from findwall.agent.ending.runfolder import RunFolder
 from findwall.agent.ending.stderr import say
@@ -100,6 +101,7 @@ class Engine:
         self.thread_id = threading.get_ident()
         self.step_number = 0
         self.telemetry = Gauges()
+        self.totals = Totals()
         self.loading = Loading()
         self.window: TraceWindow | None = None
         self.timer: StepTimer | None = None
@@ -317,8 +319,13 @@ class Engine:
     def step_ended(self, now: int) -> None:
         self.diary.step_ended(self.steps_ended, now, self.usual_ns)
         self.step_number += 1
+        self.look_at_memory(now)
         if self.stage is not None:
             self.stage.step(self, now)
+
+    def look_at_memory(self, now: int) -> None:
+        if self.record.phase not in UNASKED:
+            self.totals.look(self.torch, self.device, self.steps_ended, now - self._made)
 
     def let_pass(self, steps: int, gauge: Gauge | None = None) -> None:
         """So many steps are not measured, only counted."""
@@ -355,6 +362,7 @@ class Engine:
     def forget_steps(self) -> None:
         self.gate.take()
         self.step_number = 0
+        self.totals = Totals()
         self.diary.entries.clear()  # they are told by the number of the step
 
     def cut(self) -> None:
@@ -473,13 +481,18 @@ class Engine:
         long (0 never)."""
         if self.gate.watch is None and self.usual_ns > 0:
             begun = self.step_number
+
+            def looked(mean_ns: float) -> None:
+                self.guard(lambda: self.look_at_memory(perf_counter_ns()))
+                block_ended(mean_ns)
+
             self.gate.watch = Watch(
                 self.finder.source,
                 self.finder.key,
                 self.usual_ns,
                 lambda count, now: self.diary.step_ended(begun + count, now, self.usual_ns),
                 max(len(self.record.steps), FEWEST_FOR_SPREAD),
-                block_ended,
+                looked,
                 perf_counter_ns() + waits_ns if waits_ns else FOR_GOOD,
                 waited,
             )
@@ -513,6 +526,7 @@ class Engine:
         self.record.collected_at = asked_at()
         self.record.elapsed = self.diary.elapsed(perf_counter_ns())
         self.record.steps_seen = self.step_number
+        self.record.totals = self.totals.told(self.torch, self.device)
         if self.record.phase in BEFORE_TRACE:  # what comes later is not what was timed
             self.record.step_source = None if self.finder.source is None else self.finder.source.label
         self.record.cost["sentence"] = cost.sentence(self.record.cost)

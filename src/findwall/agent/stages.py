@@ -160,6 +160,8 @@ class Timing:
         self._tell_kinds(engine)
         record.optimizer_device_ns = self.timer.optimizer_device_ns
         record.peak_memory, record.total_memory = machine.memory(engine.torch, engine.device)
+        if record.peak_memory is not None:  # the job may have made the allocator forget it
+            record.peak_memory = max(record.peak_memory, engine.totals.columns.peak or 0)
         after = machine.allocator_counts(engine.torch, engine.device)
         record.allocator = {name: after[name] - self.before.get(name, 0) for name in after}
         engine.telemetry.pause(True)

@@ -74,6 +74,7 @@ ORDER = (
     "steps",
     "captures",
     "observer",
+    "allocator",
     "collector",
     "regions",
     "loops",

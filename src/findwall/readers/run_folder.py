@@ -151,6 +151,8 @@ def _rank(folder: Path, found: Measurement, info: RunInfo | None, allowance: All
         device_name=measured.device_name or (_cores(info) if measured.device_kind == "cpu" else None),
         peak_memory=measured.peak_memory,
         total_memory=measured.total_memory,
+        totals=measured.totals,
+        first_timed=measured.first_timed,
         loader_workers=measured.loader_workers,
         compiles=sum(measured.steps.compiles),
         elapsed=elapsed(measured),
