@@ -56,4 +56,4 @@ def format_bytes(value: float) -> str:
 
 def format_gib(value: float) -> str:
     """Memory in GiB, or in MiB where it is little, for people."""
-    return f"{value:.1f} GiB" if value >= 1 else f"{value * 1024:.3g} MiB"
+    return f"{value:,.1f} GiB" if value >= 1 else f"{value * 1024:.3g} MiB"

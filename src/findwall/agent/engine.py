@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from copy import copy
 from time import perf_counter_ns
 from typing import Any, Protocol, runtime_checkable
 
+from findwall.agent.allocations.failed_requests import caught_failures, failed_request
 from findwall.agent.allocations.memory_totals import UNASKED, Totals
+from findwall.agent.allocations.oom_observer import Failures, forget_failures, watch_failures
 from findwall.agent.ending.measuring_again import ENDED_BEFORE, change_the_mean
 from findwall.agent.ending.runfolder import RunFolder
 from findwall.agent.ending.stderr import say
@@ -27,6 +30,7 @@ from findwall.agent.timing.telemetry import Gauges
 from findwall.agent.tracing.graph_captures import CAPTURES
 from findwall.agent.tracing.tracewindow import JobProfilers, TraceWindow
 from findwall.machine import torch_device as machine
+from findwall.model.diagnosis import CaughtFailures, OutOfMemory
 from findwall.model.measurement import ENDED, Later, Measurement
 
 BEFORE_TRACE = ("starting", "warm-up", "timing")
@@ -102,6 +106,9 @@ class Engine:
         self.step_number = 0
         self.telemetry = Gauges()
         self.totals = Totals()
+        self.failures: Failures | None = None  # requests for memory, where that is watched
+        self.oom: OutOfMemory | None = None  # that the job ended with
+        self.caught: CaughtFailures | None = None  # and those that it lived on after
         self.loading = Loading()
         self.window: TraceWindow | None = None
         self.timer: StepTimer | None = None
@@ -383,6 +390,8 @@ class Engine:
         if device == self.device:
             return
         self.device = device
+        if device is not None and self.options.memory and self.failures is None:
+            self.failures = watch_failures(self.torch)
         self.clock = None if device is None else DeviceClock(self.torch, device)
         self.record.device_kind = "cpu" if device is None else "gpu"
         self.record.device_name = machine.device_name(self.torch, device)
@@ -445,6 +454,7 @@ class Engine:
         self.abort_window()
         self.record = former
         self.record.job_ended = failure or ENDED
+        self.record.oom, self.record.caught = self.oom, self.caught
         self.note(ENDED_BEFORE)
         if self.folder is not None:
             self.folder.write_measurement(former)
@@ -455,6 +465,16 @@ class Engine:
         """Or all that was asked for."""
         trace = self.record.trace
         return bool(trace and trace.file) or (not self.options.trace and len(self.record.steps) > 0)
+
+    def ran_out(self, error: BaseException | None) -> OutOfMemory | None:
+        """The job ends: of memory, or of something else."""
+        with contextlib.suppress(Exception):  # the exception is any, and the device may be lost
+            self.oom = failed_request(error, self.torch, self.failures)
+        with contextlib.suppress(Exception):
+            ended = self.oom is not None and not self.oom.on_host
+            self.caught = caught_failures(self.torch, self.device, self.failures, ended)
+        forget_failures()
+        return self.oom
 
     def crashed(self, failure: str) -> None:
         """The job ended badly after all was measured: the folder says so."""
@@ -526,6 +546,7 @@ class Engine:
         self.record.collected_at = asked_at()
         self.record.elapsed = self.diary.elapsed(perf_counter_ns())
         self.record.steps_seen = self.step_number
+        self.record.oom, self.record.caught = self.oom, self.caught
         self.record.totals = self.totals.told(self.torch, self.device)
         if self.record.phase in BEFORE_TRACE:  # what comes later is not what was timed
             self.record.step_source = None if self.finder.source is None else self.finder.source.label

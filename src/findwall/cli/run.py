@@ -119,7 +119,11 @@ def command(
         apply=tuple(effects.names),
         probe=probe,
     )
-    launch(target, list(arguments), is_module, options, effects, judge)
+    from findwall.report.words import (
+        spoken,  # before the job's own modules can be found in place of its parts
+    )
+
+    launch(target, list(arguments), is_module, options, effects, judge, spoken)
 
 
 def _whole_path(json_file: str | None) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from findwall.model.dataflow import Observed
-from findwall.model.diagnosis import Trial
+from findwall.model.diagnosis import CaughtFailures, OutOfMemory, Trial
 from findwall.model.events import Timeline
 from findwall.model.kinds import MUCH_FASTER, USUAL, StepKind, even_distance
 from findwall.model.machine import (
@@ -117,6 +117,8 @@ class Rank(msgspec.Struct, frozen=True):
     peak_memory: int | None = None  # bytes, from the allocator
     total_memory: int | None = None  # bytes, of the device
     totals: MemoryTotals | None = None  # of its memory at ends of steps
+    oom: OutOfMemory | None = None  # that the job ended with
+    caught: CaughtFailures | None = None
     first_timed: int = 0  # the number of the first step that was timed, as totals count them
     loader_workers: int | None = None
     compiles: int = 0  # graphs compiled while steps were timed

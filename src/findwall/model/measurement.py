@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from findwall.model.catalogue import MAJORITY_SHARE, SMALL_PART
+from findwall.model.diagnosis import CaughtFailures, OutOfMemory
 from findwall.model.machine import (
     NO_TELEMETRY,
     UNKNOWN_ENVIRONMENT,
@@ -223,6 +224,8 @@ class Measurement(msgspec.Struct):
     total_memory: int | None = None
     allocator: dict[str, Any] = {}
     memory: RecordedMemory = msgspec.field(default_factory=RecordedMemory)
+    oom: OutOfMemory | None = None  # that the job ended with
+    caught: CaughtFailures | None = None
     totals: MemoryTotals = msgspec.field(default_factory=MemoryTotals)
     host_lines: list[Line] = []
     host_samples: int = 0

@@ -152,6 +152,8 @@ def _rank(folder: Path, found: Measurement, info: RunInfo | None, allowance: All
         peak_memory=measured.peak_memory,
         total_memory=measured.total_memory,
         totals=measured.totals,
+        oom=measured.oom,
+        caught=measured.caught,
         first_timed=measured.first_timed,
         loader_workers=measured.loader_workers,
         compiles=sum(measured.steps.compiles),
