@@ -5,6 +5,7 @@ from __future__ import annotations
 NOT_ZERO_NS = 1e-9  # keeps a division defined where there is no time at all
 NS_PER_US = 1_000
 NS_PER_MS = 1_000_000
+SECONDS_PER_HOUR = 3600.0
 NS_PER_S = 1_000_000_000
 GIB = 1024**3
 LEAST_SHOWN_MS = 0.0005  # half a microsecond: less rounds to nothing

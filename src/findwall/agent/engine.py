@@ -440,7 +440,7 @@ class Engine:
             is_training = self.finder.training_expected
             text = no_steps(self.finder.so_far(), is_training, self.options, self.finds_loops)
             self.note(text)
-            if self.rank.speaks:
+            if self.rank.speaks and self.oom is None:
                 say(text)
         self.save(final=True)
 

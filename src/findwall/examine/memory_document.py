@@ -77,6 +77,16 @@ def diagnose_memory(run: Run, history: MemoryHistory, ceilings: Ceilings) -> Dia
     )
 
 
+def memory_found(history: MemoryHistory, total: int | None = None) -> tuple[Memory, list[Claim]]:
+    """The memory of a document and what is to be remarked on it. `total`: bytes of the device, if known."""
+    devices = device_memory(history)
+    if not devices:
+        return Memory(None, None), []
+    memory = _memory(devices[0], devices)
+    memory.total_gib = total / GIB if total else None
+    return memory, _remarks(devices[0], memory)
+
+
 def _memory(facts: DeviceMemoryFacts, devices: list[DeviceMemoryFacts]) -> Memory:
     walk, at = facts.walk, facts.peak
     held = int(walk.lives.held[facts.at_peak].sum())

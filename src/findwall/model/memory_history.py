@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from findwall.model.diagnosis import MemoryKind
-from findwall.model.measured_run import Run
+from findwall.model.measured_run import Rank, Run
 
 SNAPSHOT = "memory-snapshot"  # the kind of a run that is nothing but one
 
@@ -153,3 +153,10 @@ class SnapshotRun(Run, frozen=True, kw_only=True):
     """A run of which nothing is known but what its allocator did. Apart from `Run`: few need this."""
 
     memory: MemoryHistory
+
+
+class RecordedRank(Rank, frozen=True, kw_only=True):
+    """A rank whose allocator was recorded beside its trace. Apart from `Rank`: few need this."""
+
+    memory: MemoryHistory | None = None
+    known_at_trace: KnownMemory | None = None  # what lay where when its trace ended

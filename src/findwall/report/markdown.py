@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from findwall.model.diagnosis import Diagnosis
-from findwall.report import fix_phrases, phrases
+from findwall.report import fix_phrases, memory_text, phrases
 from findwall.report.printable_names import brief, clean
 
 MARKS = {"yes": "✔", "no": "✘", "unknown": "?"}
@@ -21,6 +21,7 @@ def to_markdown(diagnosis: Diagnosis) -> str:
     blocks += [_list("What is known", phrases.known(diagnosis)), "" if has_verdict else notes]
     blocks.append(_helps(diagnosis))
     blocks += [_budget(diagnosis), _questions(diagnosis), _facts(diagnosis)]
+    blocks.append(_list("What memory holds at its peak", memory_text.kinds(diagnosis.memory)))
     blocks += [_list("Evidence", phrases.evidence(diagnosis)), _refused(diagnosis)]
     following = phrases.next_wall(diagnosis)
     blocks.append(f"Next wall: {escape(following)}" if following else "")
