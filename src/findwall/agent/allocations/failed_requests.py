@@ -90,9 +90,7 @@ def _of_device(text: FailureText, error: BaseException, torch: Any, seen: Failur
         others_gib=_gib(others),
         held_gib=_gib(allocated),
         kinds=_kinds(torch, device, allocated),
-        is_expandable=any(
-            "expandable_segments:true" in os.environ.get(name, "").lower() for name in SETTINGS
-        ),
+        is_expandable=any(EXPANDABLE in os.environ.get(name, "").lower() for name in SETTINGS),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from findwall.agent.timing.sampler import is_library, short
-from findwall.apply.registry import REGISTRY
+from findwall.apply.registry import CANNOT, REGISTRY
 
 BY = "allocator"
 
@@ -61,9 +61,7 @@ def watch_failures(torch: Any) -> Failures | None:
     if torch not in _attached:
         attach(_failed)
         _attached.append(torch)
-    REGISTRY.hold(
-        BY, "torch.cuda: observer of failures", forget_failures, past_trace="memory may end at any step"
-    )
+        REGISTRY.hold(BY, "torch.cuda: observer of requests that fail", None, past_end=CANNOT)
     return found
 
 
