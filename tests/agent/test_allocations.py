@@ -78,6 +78,20 @@ def test_an_allocator_of_the_jobs_own_is_not_asked(monkeypatch: pytest.MonkeyPat
     assert totals.told(cuda.torch, 0).step == [] and cuda.asked == 0
 
 
+def test_an_allocator_that_fails_is_asked_no_more() -> None:
+    cuda, totals = FakeCuda(), Totals()
+    asked: list[int] = []
+
+    def fails(device: Any = None) -> None:
+        asked.append(1)
+        raise RuntimeError("an allocator of somebody's own")
+
+    cuda.torch.cuda.memory_stats = fails
+    for step in range(3):
+        totals.look(cuda.torch, 0, step, step * PERIOD_NS)
+    assert asked == [1] and totals.told(cuda.torch, 0).step == []
+
+
 def machine(root: Path, **files: str) -> Host:
     for name, text in files.items():
         path = root / name.replace("__", "/")

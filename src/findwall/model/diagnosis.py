@@ -170,6 +170,9 @@ MemoryKind = Literal[
 ]
 
 
+MemoryOf = Literal["requested", "allocated", "reserved", "resident", "unknown"]
+
+
 class MemoryKindRow(msgspec.Struct):
     """What of the peak is of one kind; of temporaries, those of one phase."""
 
@@ -276,11 +279,11 @@ class DeviceMemory(msgspec.Struct):
 
 class Memory(msgspec.Struct):
     """The peak, of the device that has most; `of` says of what: what was requested, the blocks allocated for
-    it, or what was reserved from the driver."""
+    it, what was reserved from the driver; or, on a CPU, what was resident of the process's own."""
 
     peak_gib: float | None
     total_gib: float | None
-    of: Literal["requested", "allocated", "reserved", "resident", "unknown"] = "unknown"
+    of: MemoryOf = "unknown"
     phase: MemoryPhase = "unknown"  # in which the peak lies
     allocated_gib: float | None = None  # at the peak
     reserved_gib: float | None = None  # the most

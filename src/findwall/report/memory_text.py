@@ -19,8 +19,8 @@ def is_alone(diagnosis: Diagnosis) -> bool:
 
 def ran_out(diagnosis: Diagnosis) -> bool:
     """Whether all that is known of the job is that its memory ended."""
-    claim = diagnosis.wall.claim
-    return claim is not None and claim.id == "memory/failed"
+    nothing_else = diagnosis.wall.wall is None and diagnosis.step.ms is None
+    return nothing_else and diagnosis.memory.oom is not None and not is_alone(diagnosis)
 
 
 def facts(memory: Memory) -> list[tuple[str, str]]:

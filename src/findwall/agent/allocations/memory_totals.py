@@ -5,6 +5,7 @@ Always on the thread that trains. The allocator's lock may be held by one that w
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from findwall.machine import torch_device as machine
@@ -12,6 +13,7 @@ from findwall.model.machine import MemoryTotals
 
 PERIOD_NS = 1_000_000_000
 MOST_LOOKS = 512  # then every second one goes; chosen by hand
+NEVER = 1 << 63
 UNASKED = ("trace", "observe", "snapshot")  # stages that it would be recorded in
 
 
@@ -28,8 +30,12 @@ class Totals:
         if ns < self._next:
             return
         self._next = ns + self._period
-        held = machine.memory_totals(torch, device)
+        try:
+            held = machine.memory_totals(torch, device)
+        except Exception:  # noqa: BLE001 - an allocator of the job's own: the measurement goes on without it
+            held = None
         if held is None:
+            self._next = NEVER
             return
         if device != self._device:  # its first steps may have computed elsewhere
             self._device, self.columns = device, MemoryTotals()
@@ -56,5 +62,6 @@ class Totals:
     def told(self, torch: Any, device: int | None) -> MemoryTotals:
         """With what it could hold in the end."""
         if self.columns.step and self.columns.limit is None:
-            self.columns.limit = machine.memory_limit(torch, device)
+            with suppress(Exception):  # as above
+                self.columns.limit = machine.memory_limit(torch, device)
         return self.columns
