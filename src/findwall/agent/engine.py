@@ -476,6 +476,13 @@ class Engine:
         forget_failures()
         return self.oom
 
+    def keep_memory(self) -> None:
+        """All was measured before: what memory did since is read with it, nothing else is new."""
+        self.record.oom, self.record.caught = self.oom, self.caught
+        self.record.totals = self.totals.told(self.torch, self.device)
+        if self.folder is not None:
+            self.folder.write_measurement(self.record)
+
     def crashed(self, failure: str) -> None:
         """The job ended badly after all was measured: the folder says so."""
         self.record.job_ended = failure

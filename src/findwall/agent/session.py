@@ -394,7 +394,8 @@ class Session:
             return
         self._closed = True
         if not self.off:
-            self._tell_memory(error)
+            with suppress(Exception):  # words are made of modules that are loaded now, in little memory
+                self._tell_memory(error)
             self.guard(self._write_effects)
             self.guard(lambda: self._close(failure))
             self.guard(lambda: self._tell_trial(0.0 if failure else OTHERS_S))
@@ -409,13 +410,11 @@ class Session:
         oom = self.engine.ran_out(error)
         claims = [] if oom is None else failure_claim(oom).parts
         claims += [] if self.engine.caught is None else [caught_claim(self.engine.caught)]
-        self._hide_status()
-        for claim in claims:
-            with suppress(Exception):  # words are made of modules that are loaded now
-                words = "" if self._speak is None else self._speak(claim)
-                of = f"rank {self.rank.rank}: " if self.rank.world_size > 1 else ""
-                if words:
-                    say(f"{of}{words}")
+        if claims:
+            self._hide_status()
+        of = f"rank {self.rank.rank}: " if self.rank.world_size > 1 else ""
+        for words in [] if self._speak is None else map(self._speak, claims):
+            say(f"{of}{words}")
 
     def _close(self, failure: str) -> None:
         engine = self.engine
@@ -441,6 +440,8 @@ class Session:
             if told:
                 say("steps that came later change the mean step: the next verdict replaces the one above")
             self._analyst = Analyst(self.options, self.rank)
+        else:
+            engine.keep_memory()
         if self._folder is None or not self.rank.speaks:
             return
         if failure:

@@ -75,6 +75,7 @@ ORDER = (
     "captures",
     "observer",
     "allocator",
+    "allocator failures",
     "collector",
     "regions",
     "loops",

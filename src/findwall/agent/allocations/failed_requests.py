@@ -30,17 +30,20 @@ from findwall.units import GIB
 CONTEXT_BYTES = GIB
 SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 EXPANDABLE = "expandable_segments:true"
+MOST_OBJECTS = 1_000_000  # of Python's that are looked through: half a second
 MOST_CAUSES = 5  # exceptions that one was raised from
 
 
 def failed_request(error: BaseException | None, torch: Any, seen: Failures | None) -> OutOfMemory | None:
-    """None where the job ended of something else."""
+    """None where the job ended of something else. A device that is not up yet stays so."""
     for _ in range(MOST_CAUSES):
         if error is None:
             return None
         text = failure_text(error)
         if text is not None:
-            return _of_host(text, error, torch) if text.on_host else _of_device(text, error, torch, seen)
+            if text.on_host:
+                return _of_host(text, error, torch)
+            return _of_device(text, error, torch, seen) if torch.cuda.is_initialized() else None
         error = error.__cause__
     return None
 
@@ -120,7 +123,7 @@ def _kinds(torch: Any, device: int, held: int | None) -> list[MemoryKindRow]:
         return []
     rows: list[MemoryKindRow] = []
     with suppress(Exception):  # the job's own objects may be anything
-        known = known_addresses(torch)
+        known = known_addresses(torch, MOST_OBJECTS)
         kinds = (known.parameters, known.gradients, known.optimizer_state)
         sizes = [[size for where, _, size in mine if where == device] for mine in kinds]
         rows += [MemoryKindRow("parameters", sum(sizes[0]) / GIB, len(sizes[0]))]

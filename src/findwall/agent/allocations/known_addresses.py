@@ -17,9 +17,10 @@ from findwall.model.measurement import KnownAddresses
 HOST = -1
 
 
-def known_addresses(torch: Any) -> KnownAddresses:
-    """Of this moment. Views of one storage are one row, of the first kind that they are."""
-    objects = objects_of(torch.nn.Module, torch.optim.Optimizer)
+def known_addresses(torch: Any, among: int | None = None) -> KnownAddresses:
+    """Of this moment. Views of one storage are one row, of the first kind that they are. `among`: raises
+    where the job has more objects."""
+    objects = objects_of(torch.nn.Module, torch.optim.Optimizer, among=among)
     optimizers = [one for one in objects if issubclass(type(one), torch.optim.Optimizer)]
     modules = [one for one in objects if issubclass(type(one), torch.nn.Module)]
     parameters = [one for module in modules for one in held_by(module, "_parameters")]

@@ -91,7 +91,7 @@ class RecordingMemory:
         if not self._record.why_not and self._ended < STEPS and not is_long:
             return
         self._keep(engine)
-        if self._record.why_not:
+        if self._record.why_not and engine.rank.speaks:
             engine.note(f"what peaks in memory was not recorded: {self._record.why_not}")
         self._then(engine)
 

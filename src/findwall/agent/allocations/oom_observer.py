@@ -16,7 +16,7 @@ import msgspec
 from findwall.agent.timing.sampler import is_library, short
 from findwall.apply.registry import CANNOT, REGISTRY
 
-BY = "allocator"
+BY = "allocator failures"
 
 
 class Failed(msgspec.Struct, frozen=True):
