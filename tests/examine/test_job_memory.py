@@ -104,6 +104,14 @@ def test_a_trace_and_a_snapshot_make_one_document(tmp_path: Path) -> None:
     assert alone.memory.kinds == [] and alone.memory.of == "allocated"
 
 
+def test_a_peak_outside_the_recorded_steps_is_told(tmp_path: Path) -> None:
+    job = trained(steps=3)
+    said = "Over the whole run allocated memory peaked at 3.0 GiB"
+    assert any(note.startswith(said) for note in read(folder(tmp_path / "before", job)).notes)
+    same = read(folder(tmp_path / "same", job, peak_memory=job.peak))
+    assert not any(note.startswith("Over the whole run") for note in same.notes)
+
+
 def test_it_is_shown_beside_the_wall_wherever_the_run_is_shown(tmp_path: Path) -> None:
     both = read(folder(tmp_path, trained(steps=3)))
     text, page = to_text(both), to_page(both)

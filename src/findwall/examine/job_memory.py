@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from findwall.agent.allocations.failure_claim import caught_claim, failure_claim
 from findwall.examine.memory_document import memory_found
 from findwall.memory.steady_growth import SteadyGrowth, steady_growth
+from findwall.model.catalogue import NEARLY_ALL
 from findwall.model.claims import Claim, Figure, lines
 from findwall.model.diagnosis import Memory, MemoryGrowth, OutOfMemory
 from findwall.model.measured_run import Rank, Run
@@ -51,6 +52,9 @@ def _recorded(run: Run, traced: Memory) -> tuple[Memory, list[Claim]]:
         return traced, remarks
     if memory.curve is None:
         memory.curve = traced.curve
+    highest = traced.peak_gib or 0.0
+    if highest * NEARLY_ALL > (memory.allocated_gib or 0.0):
+        remarks.append(Claim("memory/peaked-before", {"peak_gib": highest}))
     return memory, remarks
 
 

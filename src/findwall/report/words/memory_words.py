@@ -108,6 +108,8 @@ WORDS: dict[str, Words] = {
     "memory-helps/shard": _SHARD,
     "memory-helps/smaller-batch": "Halve the batch, or checkpoint activations[[: {rest_gib:gib} is not the "
     "model]].",
+    "memory/peaked-before": "Over the whole run allocated memory peaked at {peak_gib:gib}, outside the "
+    "recorded steps; kinds, lines and what makes it smaller are those of the recorded steps.",
     "memory/caught": "The job went on after {count:,} requests for memory that failed[[, the largest of "
     "{largest_gib:gib}]][[ at {places[0]}]].",
     "memory/fills-up": "Memory grows by {grown_gib:gib} per step, over {steps:,} steps so far, and none is "
