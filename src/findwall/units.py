@@ -5,6 +5,7 @@ from __future__ import annotations
 NOT_ZERO_NS = 1e-9  # keeps a division defined where there is no time at all
 NS_PER_US = 1_000
 NS_PER_MS = 1_000_000
+SECONDS_PER_HOUR = 3600.0
 NS_PER_S = 1_000_000_000
 GIB = 1024**3
 LEAST_SHOWN_MS = 0.0005  # half a microsecond: less rounds to nothing
@@ -56,4 +57,4 @@ def format_bytes(value: float) -> str:
 
 def format_gib(value: float) -> str:
     """Memory in GiB, or in MiB where it is little, for people."""
-    return f"{value:.1f} GiB" if value >= 1 else f"{value * 1024:.3g} MiB"
+    return f"{value:,.1f} GiB" if value >= 1 else f"{value * 1024:.3g} MiB"

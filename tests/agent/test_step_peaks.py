@@ -11,7 +11,7 @@ import torch
 
 from findwall.agent.timing.step_peaks import BY, WATCHED, StepPeaks
 from findwall.apply.registry import REGISTRY
-from findwall.machine.torch_device import ResidentMeter
+from findwall.machine.peak_meters import ResidentMeter
 from findwall.model.measurement import Measurement
 
 MIB = 1 << 20

@@ -26,7 +26,7 @@ def invoke(*words: str) -> int:
 
 def test_everything_after_the_script_is_the_jobs(launched):
     assert invoke("--steps", "5", "train.py", "--steps", "7", "-m", "--help", "--", "x") == 0
-    ((target, arguments, is_module, options, effects, judge),) = launched
+    ((target, arguments, is_module, options, effects, judge, _),) = launched
     assert (target, is_module) == ("train.py", False)
     assert arguments == ["--steps", "7", "-m", "--help", "--", "x"]
     assert options == Options(steps=5) and effects.names == [] and judge is None
@@ -38,7 +38,7 @@ def test_a_module(launched):
 
 
 def test_all_options(launched):
-    steps = ["--wait", "3", "--steps", "4", "--trace-steps", "2", "--no-trace", "--stop"]
+    steps = ["--wait", "3", "--steps", "4", "--trace-steps", "2", "--no-trace", "--memory", "--stop"]
     words = [*steps, "--out", "d", "--json", "x.json", "--brief", "--top", "9", "--probe", "a.py"]
     assert invoke(*words) == 0
     assert launched[0][3] == Options(
@@ -46,6 +46,7 @@ def test_all_options(launched):
         steps=4,
         trace_steps=2,
         trace=False,
+        memory=True,
         stop=True,
         out="d",
         json=str(Path("x.json").absolute()),

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from examples import drawn
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
-from findwall.memory.memory_kinds import KINDS
 from findwall.memory.memory_phases import PHASES
 from findwall.memory.plain_pickle import PlainPickle
 from findwall.memory.snapshot_shape import history
+from findwall.model.memory_history import KINDS, KnownMemory
 from memory_samples import (
     BACKWARD,
     BATCH,
@@ -313,3 +314,40 @@ def test_public_snapshots(name: str) -> None:
     placed = {row.line: row.gib * 1024 for row in memory.lines[:3]}
     assert {line: placed[line] for line in lines} == pytest.approx(lines, rel=0.001)
     assert memory.ladder[0].fixes == [first]
+
+
+def known(job: Recorder, kind: str, *names: str, device: int = 0, inside: int = 0) -> KnownMemory:
+    """The job says that these are of this kind; `inside`: so many bytes behind where the block begins."""
+    places = [job.held[name] for name in names]
+    return KnownMemory(
+        np.array([place + inside for place in places], np.uint64),
+        np.array([job.blocks[place]["requested_size"] for place in places], np.int64),
+        np.full(len(places), KINDS.index(kind), np.uint8),
+        np.full(len(places), device, np.int32),
+    )
+
+
+def told(job: Recorder, said: KnownMemory) -> dict[str, int]:
+    """What is alive at the end of the recording, with what the job says of it."""
+    whole = replace(history("x", PlainPickle(cpp_pickle(job.snapshot()))), known=said)
+    facts = device_memory(whole)[0]
+    return at(facts, len(facts.history.events) - 1)
+
+
+def test_what_the_job_says_wins_over_guessing() -> None:
+    job = trained(steps=2)
+    moments = [f"m{layer}" for layer in range(LAYERS)]
+    guessed = told(job, known(job, "parameters"))
+    assert guessed["optimizer-state"] == 2 * WEIGHTS and guessed["kept"] == LOGITS
+    as_said = told(job, known(job, "gradients", "logits"))
+    assert as_said["gradients"] == guessed["gradients"] + LOGITS and "kept" not in as_said
+    moved = told(job, known(job, "parameters", *moments))
+    assert moved["parameters"] == 2 * WEIGHTS and moved["optimizer-state"] == WEIGHTS
+
+
+def test_what_lies_inside_a_block_tells_its_kind_and_what_lies_elsewhere_does_not() -> None:
+    job = trained(steps=2)
+    guessed = told(job, known(job, "parameters"))
+    assert told(job, known(job, "gradients", "logits", inside=4096))["gradients"] > guessed["gradients"]
+    assert told(job, known(job, "gradients", "logits", device=1)) == guessed
+    assert told(job, known(job, "gradients", "logits", inside=1 << 50)) == guessed

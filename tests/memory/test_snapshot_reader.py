@@ -14,8 +14,7 @@ import pytest
 from findwall import cli
 from findwall.errors import InputError
 from findwall.memory.device_memory import device_memory
-from findwall.memory.memory_kinds import KINDS
-from findwall.model.memory_history import SNAPSHOT, MemoryHistory, SnapshotRun
+from findwall.model.memory_history import KINDS, SNAPSHOT, MemoryHistory, SnapshotRun
 from findwall.readers import open_run
 from findwall.readers.reader import reader_of
 from memory_samples import (

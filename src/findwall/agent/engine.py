@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from copy import copy
 from time import perf_counter_ns
 from typing import Any, Protocol, runtime_checkable
 
+from findwall.agent.allocations.failed_requests import caught_failures, failed_request
+from findwall.agent.allocations.memory_totals import UNASKED, Totals
+from findwall.agent.allocations.oom_observer import Failures, forget_failures, watch_failures
 from findwall.agent.ending.measuring_again import ENDED_BEFORE, change_the_mean
 from findwall.agent.ending.runfolder import RunFolder
 from findwall.agent.ending.stderr import say
@@ -26,6 +30,7 @@ from findwall.agent.timing.telemetry import Gauges
 from findwall.agent.tracing.graph_captures import CAPTURES
 from findwall.agent.tracing.tracewindow import JobProfilers, TraceWindow
 from findwall.machine import torch_device as machine
+from findwall.model.diagnosis import CaughtFailures, OutOfMemory
 from findwall.model.measurement import ENDED, Later, Measurement
 
 BEFORE_TRACE = ("starting", "warm-up", "timing")
@@ -100,6 +105,10 @@ class Engine:
         self.thread_id = threading.get_ident()
         self.step_number = 0
         self.telemetry = Gauges()
+        self.totals = Totals()
+        self.failures: Failures | None = None  # requests for memory, where that is watched
+        self.oom: OutOfMemory | None = None  # that the job ended with
+        self.caught: CaughtFailures | None = None  # and those that it lived on after
         self.loading = Loading()
         self.window: TraceWindow | None = None
         self.timer: StepTimer | None = None
@@ -317,8 +326,13 @@ class Engine:
     def step_ended(self, now: int) -> None:
         self.diary.step_ended(self.steps_ended, now, self.usual_ns)
         self.step_number += 1
+        self.look_at_memory(now)
         if self.stage is not None:
             self.stage.step(self, now)
+
+    def look_at_memory(self, now: int) -> None:
+        if self.record.phase not in UNASKED:
+            self.totals.look(self.torch, self.device, self.steps_ended, now - self._made)
 
     def let_pass(self, steps: int, gauge: Gauge | None = None) -> None:
         """So many steps are not measured, only counted."""
@@ -355,6 +369,7 @@ class Engine:
     def forget_steps(self) -> None:
         self.gate.take()
         self.step_number = 0
+        self.totals = Totals()
         self.diary.entries.clear()  # they are told by the number of the step
 
     def cut(self) -> None:
@@ -375,6 +390,8 @@ class Engine:
         if device == self.device:
             return
         self.device = device
+        if device is not None and self.options.memory and self.failures is None:
+            self.failures = watch_failures(self.torch)
         self.clock = None if device is None else DeviceClock(self.torch, device)
         self.record.device_kind = "cpu" if device is None else "gpu"
         self.record.device_name = machine.device_name(self.torch, device)
@@ -423,7 +440,7 @@ class Engine:
             is_training = self.finder.training_expected
             text = no_steps(self.finder.so_far(), is_training, self.options, self.finds_loops)
             self.note(text)
-            if self.rank.speaks:
+            if self.rank.speaks and self.oom is None:
                 say(text)
         self.save(final=True)
 
@@ -437,6 +454,7 @@ class Engine:
         self.abort_window()
         self.record = former
         self.record.job_ended = failure or ENDED
+        self.record.oom, self.record.caught = self.oom, self.caught
         self.note(ENDED_BEFORE)
         if self.folder is not None:
             self.folder.write_measurement(former)
@@ -447,6 +465,23 @@ class Engine:
         """Or all that was asked for."""
         trace = self.record.trace
         return bool(trace and trace.file) or (not self.options.trace and len(self.record.steps) > 0)
+
+    def ran_out(self, error: BaseException | None) -> OutOfMemory | None:
+        """The job ends: of memory, or of something else."""
+        with contextlib.suppress(Exception):  # the exception is any, and the device may be lost
+            self.oom = failed_request(error, self.torch, self.failures)
+        with contextlib.suppress(Exception):
+            ended = self.oom is not None and not self.oom.on_host
+            self.caught = caught_failures(self.torch, self.device, self.failures, ended)
+        forget_failures()
+        return self.oom
+
+    def keep_memory(self) -> None:
+        """All was measured before: what memory did since is read with it, nothing else is new."""
+        self.record.oom, self.record.caught = self.oom, self.caught
+        self.record.totals = self.totals.told(self.torch, self.device)
+        if self.folder is not None:
+            self.folder.write_measurement(self.record)
 
     def crashed(self, failure: str) -> None:
         """The job ended badly after all was measured: the folder says so."""
@@ -473,13 +508,18 @@ class Engine:
         long (0 never)."""
         if self.gate.watch is None and self.usual_ns > 0:
             begun = self.step_number
+
+            def looked(mean_ns: float) -> None:
+                self.guard(lambda: self.look_at_memory(perf_counter_ns()))
+                block_ended(mean_ns)
+
             self.gate.watch = Watch(
                 self.finder.source,
                 self.finder.key,
                 self.usual_ns,
                 lambda count, now: self.diary.step_ended(begun + count, now, self.usual_ns),
                 max(len(self.record.steps), FEWEST_FOR_SPREAD),
-                block_ended,
+                looked,
                 perf_counter_ns() + waits_ns if waits_ns else FOR_GOOD,
                 waited,
             )
@@ -513,6 +553,8 @@ class Engine:
         self.record.collected_at = asked_at()
         self.record.elapsed = self.diary.elapsed(perf_counter_ns())
         self.record.steps_seen = self.step_number
+        self.record.oom, self.record.caught = self.oom, self.caught
+        self.record.totals = self.totals.told(self.torch, self.device)
         if self.record.phase in BEFORE_TRACE:  # what comes later is not what was timed
             self.record.step_source = None if self.finder.source is None else self.finder.source.label
         self.record.cost["sentence"] = cost.sentence(self.record.cost)

@@ -25,7 +25,7 @@ from findwall.agent.hiding import hide_own_modules
 from findwall.agent.membership import this_rank
 from findwall.agent.options import Options, disabled
 from findwall.agent.secrets import mask_text
-from findwall.agent.session import Session
+from findwall.agent.session import Session, Speak
 from findwall.apply.applying import Effects
 from findwall.apply.registry import REGISTRY
 from findwall.errors import InputError
@@ -45,9 +45,11 @@ def launch(
     options: Options,
     effects: Effects | None = None,
     judge: Judge | None = None,
+    speak: Speak | None = None,
 ) -> None:
     """Run the job under findwall and leave as it leaves: SystemExit carries its exit code. `effects`: fixes
-    that are made in it; `judge`: decides on the exit code of a job that ended well."""
+    that are made in it; `judge`: decides on the exit code of a job that ended well; `speak`: puts a claim
+    into words."""
     hide_own_modules()
     try:
         code, module = _load_module(target) if is_module else _load_script(target)
@@ -62,7 +64,7 @@ def launch(
     own = os.getpid()
     if not disabled():
         analyst.prepare(options, this_rank())
-        session = Session.begin(target, [target, *arguments], options, effects)
+        session = Session.begin(target, [target, *arguments], options, effects, speak)
     _become_main(module)
     try:
         _execute(code, module, session)
@@ -174,7 +176,7 @@ def _execute(code: CodeType, module: ModuleType, session: Session | None) -> Non
         _leave(130)
     except BaseException as error:  # noqa: BLE001 - shown and turned into exit code 1, as the interpreter does
         _show(error)
-        _close(session, type(error).__name__)
+        _close(session, type(error).__name__, error)
         _leave(1)
     else:
         _close(session, "")
@@ -184,13 +186,13 @@ def _leave(code: int) -> NoReturn:
     raise SystemExit(code) from None
 
 
-def _close(session: Session | None, failure: str) -> None:
+def _close(session: Session | None, failure: str, error: BaseException | None = None) -> None:
     if session is None:
         return
     main = threading.main_thread()
     if not failure and any(t is not main and not t.daemon and t.is_alive() for t in threading.enumerate()):
         return  # the job goes on in a thread of its own; the session closes at exit
-    session.close(failure)
+    session.close(failure, error)
     _deliver(session, interrupted=failure == "KeyboardInterrupt")
     if not failure:
         _probe(session)

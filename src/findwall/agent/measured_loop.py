@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from findwall.agent.options import LOOP, Options, disabled
-from findwall.agent.session import Session, current
+from findwall.agent.session import Session, Speak, current
 
 
 class measure:  # noqa: N801 - reads as a verb: `with findwall.measure() as m`
@@ -14,6 +14,8 @@ class measure:  # noqa: N801 - reads as a verb: `with findwall.measure() as m`
 
     Takes the options of `findwall run`. Inside a job that `findwall run` started it only passes the steps on.
     """
+
+    _speak: Speak | None = None
 
     def __init__(self, name: str = "notebook", **options: Any) -> None:
         self._name = name
@@ -25,7 +27,7 @@ class measure:  # noqa: N801 - reads as a verb: `with findwall.measure() as m`
         self._session = current()
         self._is_guest = self._session is not None
         if self._session is None and not disabled():
-            self._session = Session.begin(self._name, [self._name], self._options)
+            self._session = Session.begin(self._name, [self._name], self._options, speak=self._speak)
         return self
 
     def step(self) -> None:
@@ -45,4 +47,4 @@ class measure:  # noqa: N801 - reads as a verb: `with findwall.measure() as m`
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if self._session is not None and not self._is_guest:
-            self._session.close("" if kind is None else kind.__name__)
+            self._session.close("" if kind is None else kind.__name__, error)

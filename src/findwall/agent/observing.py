@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import inspect
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +17,13 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
+from findwall.agent.allocations.live_tensors import (
+    MOST_TENSORS,
+    held_by,
+    is_plain,
+    objects_of,
+    stepped_by,
+)
 from findwall.agent.engine import Engine
 from findwall.agent.step_ends.stepfinder import StepEnd
 from findwall.agent.tracing.graph_captures import CAPTURES
@@ -48,7 +54,6 @@ OP_NS = 50_000
 NS = 1_000_000_000
 HELD_UP_AT_MOST_NS = 2 * NS
 BESIDE = "it is done beside a trace, on the first rank"
-MOST_TENSORS = 20_000  # that are told to it; chosen by hand
 SUMMED_BYTES = 256 << 20  # of the host's memory that is looked at twice: a quarter of a second
 SAMPLES_AND_PLACES = 2  # dimensions
 LOSSES = ("cross_entropy", "nll_loss")
@@ -262,26 +267,13 @@ def _tell_state(torch: Any, state: list[Any]) -> None:
         _tell(torch, BUFFERS, [one for one in state if type(one) is not torch.nn.Parameter])
 
 
-def _plain(torch: Any, tensor: Any) -> bool:
-    """No subclass, which may do anything, and one that lies in memory."""
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        return False
-    return tensor.layout is torch.strided and tensor.device.type != "meta"
-
-
-def _objects(kind: type) -> list[Any]:
-    """Those of a kind that Python knows. Their type is looked at, never asked: proxies answer with work."""
-    return [one for one in gc.get_objects() if issubclass(type(one), kind)]
-
-
 def _state(torch: Any) -> list[Any]:
     """Parameters and buffers of all modules."""
     found = {
         id(one): one
-        for module in _objects(torch.nn.Module)
-        for held in (module.__dict__.get("_parameters"), module.__dict__.get("_buffers"))
-        for one in (held or {}).values()
-        if _plain(torch, one)
+        for module in objects_of(torch.nn.Module)
+        for one in held_by(module, "_parameters", "_buffers")
+        if is_plain(torch, one)
     }
     if len(found) > MOST_TENSORS:
         raise RuntimeError(f"the job holds {len(found)} parameters and buffers")
@@ -290,15 +282,15 @@ def _state(torch: Any) -> list[Any]:
 
 def _kept(torch: Any) -> list[Any]:
     """What Python holds, but for gradients that no optimizer has: they are held by their parameters alone."""
-    optimizers = _objects(torch.optim.Optimizer)
-    stepped = {id(one): one for optimizer in optimizers for one in _parameters(optimizer)}
-    tensors = [one for one in _objects(torch.Tensor) if _plain(torch, one)]
+    optimizers = objects_of(torch.optim.Optimizer)
+    stepped = {id(one): one for optimizer in optimizers for one in stepped_by(optimizer)}
+    tensors = [one for one in objects_of(torch.Tensor) if is_plain(torch, one)]
     others = {
         one.grad.data_ptr()
         for one in tensors
         if type(one) is torch.nn.Parameter and id(one) not in stepped and one.grad is not None
     }
-    gradients = [one.grad for one in stepped.values() if one.grad is not None and _plain(torch, one.grad)]
+    gradients = [one.grad for one in stepped.values() if one.grad is not None and is_plain(torch, one.grad)]
     found = {id(one): one for one in [*tensors, *gradients] if one.data_ptr() not in others}
     if len(found) > MOST_TENSORS:
         raise RuntimeError(f"the job holds {len(found)} tensors")
@@ -312,7 +304,7 @@ def _tensors_in(torch: Any, batch: Any) -> list[Any]:
     while left and len(seen) < MOST_TENSORS:
         one = left.pop()
         inside: Iterable[Any] = ()
-        if _plain(torch, one):
+        if is_plain(torch, one):
             found.append(one)
         elif isinstance(one, dict):
             inside = one.values()
@@ -331,8 +323,8 @@ def _sums(torch: Any, but: set[int]) -> list[tuple[Any, int]]:
     """Tensors of the host that Python holds, and sums over what they hold: numpy may change them unseen."""
     found: list[tuple[Any, int]] = []
     left = SUMMED_BYTES
-    for one in _objects(torch.Tensor):
-        if _plain(torch, one) and one.device.type == "cpu" and id(one) not in but:
+    for one in objects_of(torch.Tensor):
+        if is_plain(torch, one) and one.device.type == "cpu" and id(one) not in but:
             left -= one.numel() * one.element_size()
             if left < 0 or len(found) >= MOST_TENSORS:
                 return []  # too much to look at: then nothing is said to be the same
@@ -343,7 +335,3 @@ def _sums(torch: Any, but: set[int]) -> list[tuple[Any, int]]:
 def _sum(torch: Any, tensor: Any) -> int:
     plain = tensor.detach().resolve_conj().resolve_neg().flatten()
     return zlib.crc32(plain.contiguous().view(torch.uint8).numpy()) if plain.numel() else 0
-
-
-def _parameters(optimizer: Any) -> list[Any]:
-    return [one for group in getattr(optimizer, "param_groups", ()) for one in group.get("params", ())]

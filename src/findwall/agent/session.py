@@ -7,11 +7,13 @@ import functools
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 from time import perf_counter_ns
 from types import ModuleType
 
+from findwall.agent.allocations.failure_claim import caught_claim, failure_claim
 from findwall.agent.appointment import Appointment
 from findwall.agent.ending import analyst
 from findwall.agent.ending.analyst import Analyst
@@ -36,12 +38,14 @@ from findwall.agent.tracing.observer import OBSERVER
 from findwall.agent.trial_process import TrialArm
 from findwall.apply.applying import Effects
 from findwall.apply.registry import REGISTRY
+from findwall.model.claims import Claim
 
 OTHERS_S = 10.0  # that the rank which speaks waits at a job's end for the others. Chosen by hand.
 
 WAITS = "the job has not imported torch yet"
 CLOSES = "the run is closed when the job ends, however that is"
 
+Speak = Callable[[Claim], str]  # a claim in words: whoever starts the session knows them
 _current: Session | None = None
 
 
@@ -49,9 +53,15 @@ class Session:
     """Sets the engine up, decides when a measurement begins, starts over and ends, and prints the verdict."""
 
     def __init__(
-        self, script: str, argv: list[str], options: Options, effects: Effects | None = None
+        self,
+        script: str,
+        argv: list[str],
+        options: Options,
+        effects: Effects | None = None,
+        speak: Speak | None = None,
     ) -> None:
         self.script, self.argv, self.options = script, argv, options
+        self._speak = speak
         self._effects = effects or Effects({})
         self.rank = this_rank()
         self._arm = TrialArm.of_environment(self.rank)
@@ -72,12 +82,17 @@ class Session:
 
     @classmethod
     def begin(
-        cls, script: str, argv: list[str], options: Options, effects: Effects | None = None
+        cls,
+        script: str,
+        argv: list[str],
+        options: Options,
+        effects: Effects | None = None,
+        speak: Speak | None = None,
     ) -> Session | None:
         """Start watching this process, or say why not and leave the job alone."""
         global _current
         try:
-            session = cls(script, argv, options, effects)
+            session = cls(script, argv, options, effects, speak)
             _current = session
             watch_forks(lambda: _current)
             when_imported("torch", session._torch_imported, "session", WAITS)
@@ -372,18 +387,34 @@ class Session:
         self._look_again = now + LOOK_S if waits else inf
         return not waits
 
-    def close(self, failure: str = "") -> None:
-        """The job has ended. Whatever was measured is kept, and the verdict printed if the job went well."""
+    def close(self, failure: str = "", error: BaseException | None = None) -> None:
+        """The job has ended, maybe with this exception. Whatever was measured is kept, and the verdict is
+        printed if the job went well."""
         if self._closed:
             return
         self._closed = True
         if not self.off:
+            with suppress(Exception):  # words are made of modules that are loaded now, in little memory
+                self._tell_memory(error)
             self.guard(self._write_effects)
             self.guard(lambda: self._close(failure))
             self.guard(lambda: self._tell_trial(0.0 if failure else OTHERS_S))
         self._hide_status()
         self._switch_off()
         REGISTRY.job_ended()
+
+    def _tell_memory(self, error: BaseException | None) -> None:
+        """Each rank of its own requests that failed: the others know nothing of them."""
+        if self.engine is None:
+            return
+        oom = self.engine.ran_out(error)
+        claims = [] if oom is None else failure_claim(oom).parts
+        claims += [] if self.engine.caught is None else [caught_claim(self.engine.caught)]
+        if claims:
+            self._hide_status()
+        of = f"rank {self.rank.rank}: " if self.rank.world_size > 1 else ""
+        for words in [] if self._speak is None else map(self._speak, claims):
+            say(f"{of}{words}")
 
     def _close(self, failure: str) -> None:
         engine = self.engine
@@ -409,6 +440,8 @@ class Session:
             if told:
                 say("steps that came later change the mean step: the next verdict replaces the one above")
             self._analyst = Analyst(self.options, self.rank)
+        else:
+            engine.keep_memory()
         if self._folder is None or not self.rank.speaks:
             return
         if failure:

@@ -14,6 +14,7 @@ from findwall.agent.timing.steptimer import measured_every
 from findwall.agent.timing.warmup import WINDOW, WarmupTest
 from findwall.agent.trace_stages import after_timing, ended_first
 from findwall.apply.live_threads import with_threads
+from findwall.machine import peak_meters
 from findwall.machine import torch_device as machine
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.measurement import StepColumns
@@ -161,7 +162,9 @@ class Timing:
         record.optimizer_device_ns = self.timer.optimizer_device_ns
         record.peak_memory, record.total_memory = machine.memory(engine.torch, engine.device)
         record.peak_reserved = machine.reserved_peak(engine.torch, engine.device)
-        record.peak_resident = machine.resident()
+        record.peak_resident = peak_meters.pages()
+        if record.peak_memory is not None:  # the job may have made the allocator forget it
+            record.peak_memory = max(record.peak_memory, engine.totals.columns.peak or 0)
         after = machine.allocator_counts(engine.torch, engine.device)
         record.allocator = {name: after[name] - self.before.get(name, 0) for name in after}
         engine.telemetry.pause(True)

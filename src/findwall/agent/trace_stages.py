@@ -9,6 +9,7 @@ from time import perf_counter_ns
 
 import msgspec
 
+from findwall.agent.allocations.memory_recording import RecordingMemory, write_known
 from findwall.agent.control import Control, finish, settling_steps
 from findwall.agent.engine import Engine
 from findwall.agent.observing import Observing
@@ -56,7 +57,15 @@ def after_timing(engine: Engine) -> None:
 
 def without_trace(engine: Engine, why: str) -> None:
     engine.record.trace = Trace(why_not=why)
-    engine.enter(Lines(engine))
+    after_trace(engine)
+
+
+def after_trace(engine: Engine) -> None:
+    """What is seen in steps that nobody times."""
+    if engine.options.memory and engine.device is not None:
+        engine.enter(RecordingMemory(engine, lambda engine: engine.enter(Lines(engine))))
+    else:
+        engine.enter(Lines(engine))
 
 
 def ended_first(engine: Engine) -> None:
@@ -131,7 +140,9 @@ class Tracing:
 
     def __init__(self, engine: Engine, at_once: int | None = None) -> None:
         """`at_once`: so many steps from here on, as the ranks agreed."""
-        self.window = engine.window = TraceWindow(engine.torch, engine.profilers, engine.device is not None)
+        self.window = engine.window = TraceWindow(
+            engine.torch, engine.profilers, engine.device is not None, engine.options.memory
+        )
         self.began = perf_counter_ns()
         self.warm = self.warm_left = warm_steps(engine)
         plan = (
@@ -194,10 +205,12 @@ class Tracing:
     def _finish(self, engine: Engine) -> None:
         self._keep(engine)
         engine.save()
-        engine.enter(Observing(engine, lambda engine: engine.enter(Lines(engine))))
+        engine.enter(Observing(engine, after_trace))
 
     def _keep(self, engine: Engine) -> None:
         self.window.stop()
+        if engine.options.memory and engine.folder is not None:
+            engine.record.memory.known_at_trace = write_known(engine, "trace")
         trace = Trace(steps=self.traced, first_step=self.first_step)
         lengths = [after - before for before, after in pairwise(self.ended)]
         place = (self.first_step or 0) - engine.record.first_timed

@@ -76,6 +76,8 @@ ORDER = (
     "steps",
     "captures",
     "observer",
+    "allocator",
+    "allocator failures",
     "collector",
     "regions",
     "loops",

@@ -32,6 +32,11 @@ from findwall.model.arms import REPORT
     "--trace-steps", type=click.IntRange(min=1), default=3, show_default=True, help="Steps to trace."
 )
 @click.option("--no-trace", is_flag=True, help="Timing and counters only: no profiler in the job.")
+@click.option(
+    "--memory",
+    is_flag=True,
+    help="Record for a few more steps what torch's allocator does: what peaks, by kind and line.",
+)
 @click.option("--stop", is_flag=True, help="End the job once the verdict is there.")
 @click.option("--out", metavar="DIR", help="The run folder (default: findwall-runs/<script>-<n>).")
 @click.option("--brief", is_flag=True, help="Print only the verdict and what to try.")
@@ -73,6 +78,7 @@ def command(
     steps: int | None,
     trace_steps: int,
     no_trace: bool,
+    memory: bool,
     stop: bool,
     out: str | None,
     brief: bool,
@@ -102,6 +108,7 @@ def command(
         steps=steps,
         trace_steps=trace_steps,
         trace=not no_trace,
+        memory=memory,
         stop=stop,
         out=out,
         json=_whole_path(json_file),
@@ -112,7 +119,11 @@ def command(
         apply=tuple(effects.names),
         probe=probe,
     )
-    launch(target, list(arguments), is_module, options, effects, judge)
+    from findwall.report.words import (
+        spoken,  # before the job's own modules can be found in place of its parts
+    )
+
+    launch(target, list(arguments), is_module, options, effects, judge, spoken)
 
 
 def _whole_path(json_file: str | None) -> str | None:

@@ -11,7 +11,7 @@ from findwall.examine.document_rows import curve, machine
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
 from findwall.memory.fragments import driver_calls, fragments, largest_request, needless_calls, private_free
 from findwall.memory.memory_growth import growth
-from findwall.memory.memory_kinds import KINDS, TEMPORARIES
+from findwall.memory.memory_kinds import TEMPORARIES
 from findwall.memory.memory_ladder import Rung, ladder
 from findwall.memory.memory_phases import PHASES
 from findwall.model.claims import Claim, Figure, known, lines
@@ -39,7 +39,7 @@ from findwall.model.diagnosis import (
 )
 from findwall.model.machine import Ceilings
 from findwall.model.measured_run import Run
-from findwall.model.memory_history import ACTIONS, OOM, CodeFrame, MemoryHistory
+from findwall.model.memory_history import ACTIONS, KINDS, OOM, CodeFrame, MemoryHistory
 from findwall.units import GIB
 
 LINES_LISTED = 20
@@ -75,6 +75,16 @@ def diagnose_memory(run: Run, history: MemoryHistory, ceilings: Ceilings) -> Dia
         notes=[],
         remarks=_remarks(facts, memory) if facts is not None else [],
     )
+
+
+def memory_found(history: MemoryHistory, total: int | None = None) -> tuple[Memory, list[Claim]]:
+    """The memory of a document and what is to be remarked on it. `total`: bytes of the device, if known."""
+    devices = device_memory(history)
+    if not devices:
+        return Memory(None, None), []
+    memory = _memory(devices[0], devices)
+    memory.total_gib = total / GIB if total else None
+    return memory, _remarks(devices[0], memory)
 
 
 def _memory(facts: DeviceMemoryFacts, devices: list[DeviceMemoryFacts]) -> Memory:

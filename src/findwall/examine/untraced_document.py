@@ -18,6 +18,7 @@ from findwall.examine.document_rows import (
     throughput,
     warnings,
 )
+from findwall.examine.job_memory import failed, with_job
 from findwall.examine.remarks import about_elapsed, about_kinds, elapsed_shares, kind_rows, notes_of_ranks
 from findwall.facts.user_lines import lines_evidence
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, NEAR, ROOFS, SMALL_PART, WALL_OF, WORTH_IT
@@ -55,18 +56,20 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
         CounterVerdict(None, (), Claim("no-device/events"), None) if traced_only else judge_counters(rank)
     )
     step = _step(timed, step_ms)
+    held, on_memory = with_job(run, memory(run, None))
+    oom = failed(run) if timed is None else None  # then it is the answer
     return Diagnosis(
         schema=SCHEMA,
         source=Source(run.kind, list(run.paths), len(run.ranks), run.crash),
         machine=machine(run, ceilings),
         step=step,
         questions=_questions(timed, verdict),
-        wall=_wall(verdict, rank.why_no_trace),
+        wall=_wall(verdict, rank.why_no_trace) if oom is None else _out_of_memory(on_memory.pop(0)),
         timeline=TimelineSummary(None, None, None, None, None, []),
         quality=_quality(run),
         budget=_budget(rank, verdict) if step_ms is None else [],
         phases=[],
-        memory=memory(run, None),
+        memory=held,
         prescriptions=[],
         not_worth_it=[],
         mfu=Mfu(None, None, None, None, "no device events"),
@@ -75,6 +78,7 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
         trials=list(run.trials),
         notes=[],
         remarks=[
+            *on_memory,
             *(plain(note) for timeline in run.timelines for note in timeline.quality.notes),
             *about_kinds(rank),
             *about_elapsed(rank),
@@ -132,6 +136,11 @@ def _questions(timed: StepTimes | None, verdict: CounterVerdict) -> list[Questio
         Question("matmul", "unknown", None, claim=nothing),
         Question("peak", "unknown", None, claim=nothing),
     ]
+
+
+def _out_of_memory(claim: Claim) -> Wall:
+    """The job died before a step was timed, and why is known."""
+    return Wall(None, None, between=[], claim=claim, why_not="memory")
 
 
 def _wall(verdict: CounterVerdict, why_no_trace: str) -> Wall:

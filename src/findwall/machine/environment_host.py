@@ -16,6 +16,7 @@ from findwall.units import GIB, format_share
 
 # Docker's default of 64 MiB breaks or slows loader workers; from about 1 GiB on nobody complains.
 SMALL_SHM = GIB
+CPU = ("cpu", "cpu,cpuacct", "cpuacct,cpu")  # as control groups of the first version name it
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def cpu_quota(host: Host) -> float | None:
     """Cores' worth of time the control group allows, the tightest of all above it; None without a limit."""
     limits = [
         limit
-        for group in _groups(host)
+        for group in groups_of(host)
         for limit in (_quota_v2(host, group), _quota_v1(host, group))
         if limit is not None
     ]
@@ -62,13 +63,13 @@ def usable_cores(host: Host) -> float:
     return cores if quota is None else min(cores, quota)
 
 
-def _groups(host: Host) -> list[str]:
+def groups_of(host: Host, controllers: tuple[str, ...] = CPU) -> list[str]:
     """The process's control groups and all above them, as paths. Inside a container often only the root."""
     groups = {""}
     for line in (host.read("/proc/self/cgroup") or "").splitlines():
         _, _, tail = line.partition(":")
-        controllers, _, path = tail.partition(":")
-        if controllers in ("", "cpu", "cpu,cpuacct", "cpuacct,cpu"):
+        named, _, path = tail.partition(":")
+        if named in ("", *controllers):
             parts = [part for part in path.split("/") if part and part != ".."]
             groups |= {"/".join(parts[:depth]) for depth in range(len(parts) + 1)}
     return sorted(groups)
@@ -131,7 +132,7 @@ def _threads(host: Host, torch: Any) -> tuple[int | None, str]:
 
 
 def _look_at_throttling(host: Host) -> Iterable[Finding]:
-    for group in _groups(host):
+    for group in groups_of(host):
         words = (host.read(f"/sys/fs/cgroup/{group}/cpu.stat") or "").split()
         pairs = dict(zip(words[::2], words[1::2], strict=False))
         try:

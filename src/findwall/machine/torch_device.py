@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from findwall.model.arms import MemoryOf
+from findwall.machine.host_memory import host_limit, resident
+from findwall.model.machine import Holding
 
 GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
-FORGET_PEAK = "5"  # what /proc/PID/clear_refs takes for that
 UNCACHED = ("PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING")
 
 
@@ -117,64 +116,31 @@ def memory(torch: Any, device: int | None) -> tuple[int | None, int | None]:
     return (int(torch.cuda.max_memory_allocated(device)) if counts_memory(torch) else None), total
 
 
-class DeviceMeter:
-    """The peak since it was last asked, by torch's own allocator: nothing here waits for the device."""
-
-    of: MemoryOf = "allocated"
-
-    def __init__(self, torch: Any, device: int) -> None:
-        self._cuda, self._device = torch.cuda, device
-        self.reserved: int | None = 0  # the most: it is forgotten with the peak
-
-    def take_peak(self) -> int:
-        found = int(self._cuda.max_memory_allocated(self._device))
-        self.reserved = max(self.reserved or 0, int(self._cuda.max_memory_reserved(self._device)))
-        self._cuda.reset_peak_memory_stats(self._device)
-        return found
-
-    def now(self) -> int:
-        return int(self._cuda.memory_allocated(self._device))
-
-    def limit(self) -> int:
-        """What is free on the device, and what this process has of it already."""
-        return int(self._cuda.mem_get_info(self._device)[0]) + int(self._cuda.memory_reserved(self._device))
-
-
-class ResidentMeter:
-    """The same of this process, as the system counts its pages."""
-
-    of: MemoryOf = "resident"
-    reserved: int | None = None
-
-    def take_peak(self) -> int:
-        found = resident("VmHWM")
-        with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
-            file.write(FORGET_PEAK)
-        if found is None:
-            raise OSError("/proc/self/status has no VmHWM")
-        return found
-
-    def now(self) -> int:
-        return resident("VmRSS") or 0
-
-    def limit(self) -> None:
-        return None
-
-
-def resident(what: str = "VmHWM") -> int | None:
-    """Bytes of this process in memory: at the peak, or now (VmRSS). None where the system does not say."""
-    with suppress(OSError, ValueError, IndexError), open("/proc/self/status", encoding="ascii") as file:
-        for line in file:
-            if line.startswith(f"{what}:"):
-                return int(line.split()[1]) * 1024
-    return None
-
-
 def reserved_peak(torch: Any, device: int | None) -> int | None:
     """The most bytes that torch took from the driver."""
     if device is None or not counts_memory(torch):
         return None
     return int(torch.cuda.max_memory_reserved(device))
+
+
+def memory_totals(torch: Any, device: int | None) -> Holding | None:
+    """What the job holds now; None where nobody counts it. On a GPU it takes 150 us."""
+    if device is None:
+        return resident()
+    if not counts_memory(torch):
+        return None
+    stats = torch.cuda.memory_stats(device)
+    names = ("allocated_bytes.all.current", "reserved_bytes.all.current", "allocated_bytes.all.peak")
+    return Holding(*(int(stats.get(name, 0)) for name in names))
+
+
+def memory_limit(torch: Any, device: int | None) -> int | None:
+    """How much the job could hold in the end; None unknown. Of what others take of a GPU nothing is known."""
+    if device is None:
+        return host_limit()
+    total = int(torch.cuda.get_device_properties(device).total_memory)
+    share = getattr(torch.cuda, "get_per_process_memory_fraction", None)  # torch 2.8
+    return total if share is None else int(total * share(device))
 
 
 def device_name(torch: Any, device: int | None) -> str | None:

@@ -19,6 +19,7 @@ class DeviceMemoryFacts:
 
     def __init__(self, whole: MemoryHistory, history: DeviceHistory, stacks: CallStacks) -> None:
         self.history, self.stacks, self._marked = history, stacks, whole.marked
+        self._known = None if whole.known is None else whole.known.on(history.device)
 
     @cached_property
     def walk(self) -> Walk:
@@ -30,7 +31,7 @@ class DeviceMemoryFacts:
 
     @cached_property
     def kinds(self) -> npt.NDArray[np.uint8]:
-        return kinds(self.walk.lives, self.phases, self.stacks)
+        return kinds(self.walk.lives, self.phases, self.stacks, self._known)
 
     @cached_property
     def born_in(self) -> npt.NDArray[np.uint8]:

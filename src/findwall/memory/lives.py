@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from findwall.model.memory_history import (
     ALLOC,
+    AWAITING_FREE,
     FREE_COMPLETED,
     FREE_REQUESTED,
     I32,
@@ -23,7 +24,6 @@ from findwall.model.memory_history import (
     SEGMENT_UNMAP,
     U64,
     DeviceHistory,
-    MemoryEvents,
 )
 
 BEFORE = -1  # the birth of what was there when the recording began
@@ -82,7 +82,7 @@ def walk(history: DeviceHistory) -> Walk:
 def _lives(history: DeviceHistory) -> tuple[Lives, int]:
     events, blocks = history.events, history.blocks
     count = len(events)
-    rows = np.flatnonzero(events.at(ALLOC, _free(events)))
+    rows = np.flatnonzero(events.at(ALLOC, _free(history)))
     rows = rows[np.argsort(events.address[rows], kind="stable")]  # of each address, in the order of time
     is_birth = events.action[rows] == ALLOC
     address = events.address[rows]
@@ -118,9 +118,14 @@ def _lives(history: DeviceHistory) -> tuple[Lives, int]:
     return lives, unpaired
 
 
-def _free(events: MemoryEvents) -> int:
+def _free(history: DeviceHistory) -> int:
     """The event that ends a life: when no stream reads it any longer, where that was recorded."""
-    return FREE_COMPLETED if (events.action == FREE_COMPLETED).any() else FREE_REQUESTED
+    action, awaiting = history.events.action, history.blocks.state == AWAITING_FREE
+    if (action == FREE_COMPLETED).any():
+        return FREE_COMPLETED
+    # None is there because none came yet, where all that were asked for are still awaited.
+    requested = int((action == FREE_REQUESTED).sum())
+    return FREE_COMPLETED if 0 < requested <= int(awaiting.sum()) else FREE_REQUESTED
 
 
 def _match(wanted: U64, among: U64) -> I64:

@@ -2,13 +2,13 @@
 
 Born in backward and alive after it: a gradient. Born in forward and freed by backward: an activation. Born
 in the optimizer's step and alive after it: its state. What was there before is told by whole copies of the
-gradients' sizes: the first is the parameters, the others are the optimizer's.
+gradients' sizes: the first is the parameters, the others are the optimizer's. Where the job itself said what
+lies at an address, that is what it is.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +16,8 @@ import numpy.typing as npt
 from findwall.memory.call_stacks import CallStacks
 from findwall.memory.lives import BEFORE, Lives
 from findwall.memory.memory_phases import BACKWARD, FORWARD, OPTIMIZER, SET_UP, Phases
-from findwall.model.diagnosis import MemoryKind
-from findwall.model.memory_history import I64
+from findwall.model.memory_history import I64, KINDS, KnownMemory
 
-KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)
 (
     NOT_KNOWN,
     PARAMETERS,
@@ -39,9 +37,28 @@ Codes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
 
 
-def kinds(lives: Lives, phases: Phases, stacks: CallStacks) -> Codes:
-    """The kind of each life."""
-    return _Sorting(lives, phases, stacks).found
+def kinds(lives: Lives, phases: Phases, stacks: CallStacks, known: KnownMemory | None = None) -> Codes:
+    """The kind of each life. `known`: what the job says of what is alive at the end, on this device."""
+    found = _Sorting(lives, phases, stacks).found
+    if known is not None:
+        _set_known(found, lives, known, lives.died >= phases.count)
+    return found
+
+
+def _set_known(found: Codes, lives: Lives, known: KnownMemory, alive: Mask) -> None:
+    """Where several lie in one block, as in the flat buffers of sharded models, it is what most of it is."""
+    rows = np.flatnonzero(alive)
+    rows = rows[np.argsort(lives.address[rows], kind="stable")]
+    if len(rows) == 0 or len(known) == 0:
+        return
+    start = lives.address[rows]
+    at = np.searchsorted(start, known.address, side="right") - 1
+    inside = at >= 0
+    inside &= known.address - start[np.maximum(at, 0)] < lives.held[rows[np.maximum(at, 0)]].astype(np.uint64)
+    held = np.zeros((len(rows), len(KINDS)), np.int64)
+    np.add.at(held, (at[inside], known.kind[inside]), known.size[inside])
+    told = held.any(axis=1)
+    found[rows[told]] = held[told].argmax(axis=1)
 
 
 class _Sorting:

@@ -170,6 +170,9 @@ MemoryKind = Literal[
 ]
 
 
+MemoryOf = Literal["requested", "allocated", "reserved", "resident", "unknown"]
+
+
 class MemoryKindRow(msgspec.Struct):
     """What of the peak is of one kind; of temporaries, those of one phase."""
 
@@ -208,24 +211,46 @@ class DriverCalls(msgspec.Struct):
 
 
 class MemoryGrowth(msgspec.Struct):
-    """A line whose memory grows with every step."""
+    """Memory that grows with every step: a line's, or, where nobody knows one, all that the job holds."""
 
     line: str | None
     gib_per_step: float
-    steps: int
+    steps: int  # that it was seen in
     kind: MemoryKind
+    full_at_step: int | None = None  # where memory ends at this pace, by the job's own count
+    full_in_s: float | None = None  # from when it was last looked at
+
+
+FailureCause = Literal["size", "fragmentation", "limit", "others", "unknown"]
 
 
 class OutOfMemory(msgspec.Struct):
-    """A request that failed, the last one."""
+    """A request that failed, the last one. Figures of a moment: right before, or when the job had ended."""
 
-    asked_gib: float
+    asked_gib: float | None  # null: nobody said
     device_free_gib: float | None  # that the driver still had
-    free_gib: float  # in the cache
-    largest_free_gib: float  # in one piece
-    cause: Literal["size", "fragmentation"]
+    free_gib: float | None  # in the cache
+    largest_free_gib: float | None  # in one piece
+    # More than there is; as much was free, but in pieces; this process may not have more; others have it.
+    cause: FailureCause
     phase: MemoryPhase
     line: str | None
+    device: int | None = None  # null: the host's memory, or nobody said
+    on_host: bool = False
+    total_gib: float | None = None
+    limit_gib: float | None = None  # that this process may take, if that is less
+    others_gib: float | None = None  # that other processes hold
+    held_gib: float | None = None  # by the job's tensors
+    kinds: list[MemoryKindRow] = []  # of what was held, as far as the job knows it; they add up to it
+    is_expandable: bool = False  # the allocator could already grow its segments
+
+
+class CaughtFailures(msgspec.Struct):
+    """Requests that failed, and the job went on."""
+
+    count: int
+    largest_gib: float | None = None
+    line: str | None = None  # of the largest
 
 
 class MemoryRung(msgspec.Struct):
@@ -254,11 +279,11 @@ class DeviceMemory(msgspec.Struct):
 
 class Memory(msgspec.Struct):
     """The peak, of the device that has most; `of` says of what: what was requested, the blocks allocated for
-    it, or what was reserved from the driver."""
+    it, what was reserved from the driver; or, on a CPU, what was resident of the process's own."""
 
     peak_gib: float | None
     total_gib: float | None
-    of: Literal["requested", "allocated", "reserved", "unknown"] = "unknown"
+    of: MemoryOf = "unknown"
     phase: MemoryPhase = "unknown"  # in which the peak lies
     allocated_gib: float | None = None  # at the peak
     reserved_gib: float | None = None  # the most
@@ -269,6 +294,7 @@ class Memory(msgspec.Struct):
     driver_calls: DriverCalls | None = None
     growth: list[MemoryGrowth] = []
     oom: OutOfMemory | None = None
+    caught: CaughtFailures | None = None
     ladder: list[MemoryRung] = []  # what would make it smaller, the most promising first
     curve: MemoryCurve | None = None
     devices: list[DeviceMemory] = []  # all, where there are several

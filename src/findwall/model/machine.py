@@ -129,6 +129,25 @@ class Environment(msgspec.Struct, frozen=True):
     versions: dict[str, str | None] = {}  # by package; None: not installed
 
 
+class Holding(msgspec.Struct, frozen=True):
+    """What a job holds at one moment, in bytes."""
+
+    allocated: int
+    reserved: int  # from the driver
+    peak: int  # allocated, since the job's start or since it last forgot its peak
+
+
+class MemoryTotals(msgspec.Struct):
+    """What the job held at ends of steps, in bytes, a list a field."""
+
+    step: list[int] = []  # the job's own count
+    ns: list[int] = []  # since findwall saw torch
+    allocated: list[int] = []  # on a CPU, what is resident of the process's own
+    reserved: list[int] = []
+    peak: int | None = None  # allocated, however often the job forgot it
+    limit: int | None = None  # what it could hold in the end
+
+
 NO_TELEMETRY = Telemetry()
 UNKNOWN_ENVIRONMENT = Environment()
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from findwall.model.dataflow import Observed
-from findwall.model.diagnosis import Trial
+from findwall.model.diagnosis import CaughtFailures, OutOfMemory, Trial
 from findwall.model.events import Timeline
 from findwall.model.kinds import MUCH_FASTER, USUAL, StepKind, even_distance
 from findwall.model.machine import (
@@ -16,6 +16,7 @@ from findwall.model.machine import (
     UNKNOWN_ENVIRONMENT,
     Ceilings,
     Environment,
+    MemoryTotals,
     Telemetry,
 )
 from findwall.model.ncu_kernel import NcuReport
@@ -115,6 +116,10 @@ class Rank(msgspec.Struct, frozen=True):
     device_name: str | None = None
     peak_memory: int | None = None  # bytes, from the allocator
     total_memory: int | None = None  # bytes, of the device
+    totals: MemoryTotals | None = None  # of its memory at ends of steps
+    oom: OutOfMemory | None = None  # that the job ended with
+    caught: CaughtFailures | None = None
+    first_timed: int = 0  # the number of the first step that was timed, as totals count them
     loader_workers: int | None = None
     compiles: int = 0  # graphs compiled while steps were timed
     elapsed: Elapsed | None = None

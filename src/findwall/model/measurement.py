@@ -12,7 +12,15 @@ from typing import Any
 import msgspec
 
 from findwall.model.catalogue import MAJORITY_SHARE, SMALL_PART
-from findwall.model.machine import NO_TELEMETRY, UNKNOWN_ENVIRONMENT, Ceilings, Environment, Telemetry
+from findwall.model.diagnosis import CaughtFailures, OutOfMemory
+from findwall.model.machine import (
+    NO_TELEMETRY,
+    UNKNOWN_ENVIRONMENT,
+    Ceilings,
+    Environment,
+    MemoryTotals,
+    Telemetry,
+)
 
 RUN_SCHEMA = "findwall-run/1"
 MEASUREMENT_SCHEMA = "findwall-measurement/1"
@@ -23,6 +31,8 @@ MEASUREMENT_FILE = "measurement.json"
 TRACE_FILE = "trace.json"
 CAPTURE_FILE = "capture-{}.json"
 OBSERVED_FILE = "observed.json"
+SNAPSHOT_FILE = "snapshot.pickle.gz"
+KNOWN_MEMORY_FILE = "known-{}.json"  # what lies where at the end of a recording: "trace" or "snapshot"
 DIAGNOSIS_FILE = "diagnosis.json"
 TRIALS_FILE = "trials.json"  # what `findwall try` found, beside what it looked at
 REPORT_FILE = "report.html"  # the page
@@ -138,6 +148,23 @@ class Observation(msgspec.Struct):
     why_not: str = ""
 
 
+class KnownAddresses(msgspec.Struct):
+    """`rank<k>/known-*.json`: of each kind the device (-1 the host), address and bytes of every storage."""
+
+    parameters: list[tuple[int, int, int]] = []
+    gradients: list[tuple[int, int, int]] = []
+    optimizer_state: list[tuple[int, int, int]] = []
+
+
+class RecordedMemory(msgspec.Struct):
+    """What was recorded of the allocator where that was asked for, or why nothing was."""
+
+    snapshot: str | None = None  # the file
+    known_at_snapshot: str | None = None  # what lay where when the snapshot was made
+    known_at_trace: str | None = None  # the same when the trace ended
+    why_not: str = ""
+
+
 class Beside(msgspec.Struct, array_like=True):
     """Something that happened in a step beside its work."""
 
@@ -198,6 +225,10 @@ class Measurement(msgspec.Struct):
     peak_resident: int | None = None  # of the process, where the system counts it
     total_memory: int | None = None
     allocator: dict[str, Any] = {}
+    memory: RecordedMemory = msgspec.field(default_factory=RecordedMemory)
+    oom: OutOfMemory | None = None  # that the job ended with
+    caught: CaughtFailures | None = None
+    totals: MemoryTotals = msgspec.field(default_factory=MemoryTotals)
     host_lines: list[Line] = []
     host_samples: int = 0
     collected_at: str = ""  # the line of the job that asks for most of the garbage collector's time

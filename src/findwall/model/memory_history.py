@@ -6,12 +6,14 @@ Sizes are bytes, times microseconds. -1 is unknown, for stacks none.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from findwall.model.measured_run import Run
+from findwall.model.diagnosis import MemoryKind
+from findwall.model.measured_run import Rank, Run
 
 SNAPSHOT = "memory-snapshot"  # the kind of a run that is nothing but one
 
@@ -19,6 +21,8 @@ U8 = npt.NDArray[np.uint8]
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
+
+KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)  # of memory, by number
 
 # The actions of an event, by number. Older versions of torch know fewer.
 ACTIONS = (
@@ -111,6 +115,27 @@ class Marked(msgspec.Struct, frozen=True, array_like=True):
     end: int
 
 
+class KnownMemory(msgspec.Struct, frozen=True):
+    """What the job itself says of addresses, at one moment: the end of the recording that it goes with.
+
+    A row a storage that holds parameters, gradients or optimizer state; views of one storage are one row.
+    """
+
+    address: U64
+    size: I64
+    kind: U8  # by number, of KINDS
+    device: I32  # -1 is the host's memory
+
+    def __len__(self) -> int:
+        return len(self.address)
+
+    def on(self, device: int) -> KnownMemory:
+        """Of one device, in the order of its addresses."""
+        mine = np.flatnonzero(self.device == device)
+        mine = mine[np.argsort(self.address[mine], kind="stable")]
+        return KnownMemory(self.address[mine], self.size[mine], self.kind[mine], self.device[mine])
+
+
 class MemoryHistory(msgspec.Struct, frozen=True):
     """A snapshot."""
 
@@ -121,9 +146,17 @@ class MemoryHistory(msgspec.Struct, frozen=True):
     marked: tuple[Marked, ...] = ()
     settings: str = ""  # PYTORCH_CUDA_ALLOC_CONF
     notes: tuple[str, ...] = ()
+    known: KnownMemory | None = None  # of its end, where the job was asked
 
 
 class SnapshotRun(Run, frozen=True, kw_only=True):
     """A run of which nothing is known but what its allocator did. Apart from `Run`: few need this."""
 
     memory: MemoryHistory
+
+
+class RecordedRank(Rank, frozen=True, kw_only=True):
+    """A rank whose allocator was recorded beside its trace. Apart from `Rank`: few need this."""
+
+    memory: MemoryHistory | None = None
+    known_at_trace: KnownMemory | None = None  # what lay where when its trace ended

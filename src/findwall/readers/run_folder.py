@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from findwall.errors import InputError
 from findwall.files import read_small
@@ -25,13 +27,16 @@ from findwall.model.measurement import (
     RUN_SCHEMA,
     TRIALS_FILE,
     Measurement,
+    RecordedMemory,
     RunInfo,
 )
+from findwall.model.memory_history import KnownMemory, MemoryHistory, RecordedRank
 from findwall.model.probes import PROBES_FILE, Probes, read_probes
 from findwall.readers.allowance import Allowance
 from findwall.readers.capture_traces import read_capture
+from findwall.readers.known_memory import read_known_memory
 from findwall.readers.observed_steps import read_observed_steps
-from findwall.readers.reader import Reader
+from findwall.readers.reader import Reader, reader_of
 from findwall.readers.small_file import inside
 from findwall.readers.sound_figures import MOST_RANKS, made_sound
 from findwall.readers.step_times import elapsed, evaluated_apart, evaluates_always, step_times
@@ -132,7 +137,9 @@ def _rank(folder: Path, found: Measurement, info: RunInfo | None, allowance: All
     captures, replays = _read_captures(folder, measured, notes, allowance)
     notes.extend(measured.notes)
     timed = step_times(measured, notes)
-    return Rank(
+    kind, recorded = _recorded(folder, measured, notes, allowance)
+    return kind(
+        **recorded,
         number=measured.rank,
         timeline=timeline,
         why_no_trace="" if measured.trace.file else measured.trace.why_not,
@@ -151,6 +158,10 @@ def _rank(folder: Path, found: Measurement, info: RunInfo | None, allowance: All
         device_name=measured.device_name or (_cores(info) if measured.device_kind == "cpu" else None),
         peak_memory=measured.peak_memory,
         total_memory=measured.total_memory,
+        totals=measured.totals,
+        oom=measured.oom,
+        caught=measured.caught,
+        first_timed=measured.first_timed,
         loader_workers=measured.loader_workers,
         compiles=sum(measured.steps.compiles),
         elapsed=elapsed(measured),
@@ -249,6 +260,45 @@ def _read_observed(folder: Path, rank: Measurement, notes: list[str]) -> Observe
         return read_observed_steps(inside(folder, _stored(folder, rank.observed.file)))
     except InputError as error:
         notes.append(f"what flows between the ops is not known: {error.message}")
+        return None
+
+
+def _recorded(
+    folder: Path, rank: Measurement, notes: list[str], allowance: Allowance
+) -> tuple[type[Rank], dict[str, Any]]:
+    """What the allocator did, where that was recorded: the kind of rank that has it, and its fields."""
+    told = rank.memory
+    if told.snapshot is None and told.known_at_trace is None:
+        return Rank, {}
+    memory = _read_snapshot(folder, told, notes, allowance) if told.snapshot is not None else None
+    return RecordedRank, {"memory": memory, "known_at_trace": _known(folder, told.known_at_trace, notes)}
+
+
+def _read_snapshot(
+    folder: Path, told: RecordedMemory, notes: list[str], allowance: Allowance
+) -> MemoryHistory | None:
+    """By the reader of snapshots, wherever that lives."""
+    try:
+        path = inside(folder, told.snapshot or "")
+        reader = reader_of(path)
+        found = reader.read(path, None, None, allowance) if reader is not None else None
+    except InputError as error:
+        notes.append(f"what the allocator did cannot be read: {error.message}")
+        return None
+    memory: MemoryHistory | None = getattr(found, "memory", None)
+    if memory is None:
+        notes.append(f"{path.name} is no memory snapshot, and is left out")
+        return None
+    return replace(memory, known=_known(folder, told.known_at_snapshot, notes))
+
+
+def _known(folder: Path, name: str | None, notes: list[str]) -> KnownMemory | None:
+    if name is None:
+        return None
+    try:
+        return read_known_memory(inside(folder, name))
+    except InputError as error:
+        notes.append(f"{error.message} It is left out.")
         return None
 
 

@@ -7,17 +7,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 
-from findwall.model.machine import Ceilings, Telemetry
-from findwall.model.measurement import Elapsed, Later, Measurement, StepColumns, Trace
+from findwall.model.machine import Ceilings, MemoryTotals, Telemetry
+from findwall.model.measurement import (
+    Elapsed,
+    Later,
+    Measurement,
+    StepColumns,
+    Trace,
+)
 
 LONGEST_NS = 366 * 86_400 * 10**9  # a year: no job's time is longer
 LONGEST_STEP_NS = 86_400 * 10**9  # a day
 MOST = 10**18  # of anything that is counted
 MOST_RANKS = 10**6
+MOST_LOOKS = 1024  # at memory: twice as many as are ever kept
 _PERCENT = 100.0
 _DEFAULT = Measurement()
 _DEVICE_KINDS = ("cpu", "gpu")
@@ -85,6 +93,18 @@ def _trace(trace: Trace) -> str:
     if trace.replays and (min(trace.replays) < -1 or max(trace.replays) >= max(len(trace.captures), 1)):
         return "a replay of a capture that is not there"
     return _negative("a count", counts)
+
+
+def _totals(totals: MemoryTotals) -> str:
+    columns = [totals.step, totals.ns, totals.allocated, totals.reserved]
+    if len({len(column) for column in columns}) > 1:
+        return f"columns of {min(map(len, columns))} and of {max(map(len, columns))} looks"
+    if len(totals.step) > MOST_LOOKS:
+        return f"{len(totals.step)} looks"
+    if any(after < before for before, after in pairwise(totals.step)):
+        return "steps that go backwards"
+    figures = [value for column in columns for value in column]
+    return _negative("a figure", [*figures, totals.peak or 0, totals.limit or 0])
 
 
 def _elapsed(elapsed: Elapsed) -> str:
@@ -166,6 +186,7 @@ _CHECKS: dict[str, Callable[[Any], str]] = {
     "peak_reserved": _not_negative,
     "peak_resident": _not_negative,
     "total_memory": _positive,
+    "totals": _totals,
     "host_lines": lambda lines: next(
         (f"a share of {x.share:.4g}" for x in lines if not 0 <= x.share <= 1.001), ""
     ),

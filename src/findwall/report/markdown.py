@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from findwall.model.diagnosis import Diagnosis
-from findwall.report import fix_phrases, phrases, sweep_text
+from findwall.report import fix_phrases, memory_text, phrases, sweep_text
 from findwall.report.printable_names import brief, clean
 
 MARKS = {"yes": "✔", "no": "✘", "unknown": "?"}
@@ -23,6 +23,7 @@ def to_markdown(diagnosis: Diagnosis) -> str:
         blocks += [_list("Batch sizes", diagnosis.sweep.says), sweep_text.to_markdown(diagnosis.sweep)]
     blocks.append(_helps(diagnosis))
     blocks += [_budget(diagnosis), _questions(diagnosis), _facts(diagnosis)]
+    blocks.append(_list("What memory holds at its peak", memory_text.kinds(diagnosis.memory)))
     blocks += [_list("Evidence", phrases.evidence(diagnosis)), _refused(diagnosis)]
     following = phrases.next_wall(diagnosis)
     blocks.append(f"Next wall: {escape(following)}" if following else "")

@@ -17,6 +17,12 @@ def is_alone(diagnosis: Diagnosis) -> bool:
     return diagnosis.source.kind == SNAPSHOT
 
 
+def ran_out(diagnosis: Diagnosis) -> bool:
+    """Whether all that is known of the job is that its memory ended."""
+    nothing_else = diagnosis.wall.wall is None and diagnosis.step.ms is None
+    return nothing_else and diagnosis.memory.oom is not None and not is_alone(diagnosis)
+
+
 def facts(memory: Memory) -> list[tuple[str, str]]:
     """The figures beside the table, each with its label."""
     found = [("peak", peak(memory)), ("reserved", reserved(memory)), ("driver", driver(memory))]
@@ -74,6 +80,16 @@ def table(memory: Memory, width: int, full: str) -> list[str]:
 
 def kind(row: MemoryKindRow) -> str:
     return f"{row.kind} ({row.phase})" if row.phase != "unknown" else row.kind
+
+
+def kinds(memory: Memory) -> list[str]:
+    """A line a kind, for where there is no room for a table."""
+    whole = memory.peak_gib or 0.0
+    return [
+        f"{kind(row)}: {format_gib(row.gib)} ({format_share(row.gib / whole)})"
+        for row in memory.kinds
+        if whole
+    ]
 
 
 def rungs(memory: Memory) -> list[str]:

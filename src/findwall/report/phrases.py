@@ -282,6 +282,8 @@ def verdict(diagnosis: Diagnosis) -> tuple[str, str]:
         return f"THE WALL: {wall.wall} / {wall.cause}", clean(wall.sentence)
     if memory_text.is_alone(diagnosis):
         return "MEMORY", clean(wall.sentence)
+    if memory_text.ran_out(diagnosis):
+        return "OUT OF MEMORY", clean(wall.sentence)
     pairs = " or ".join(" / ".join(clean(name) for name in pair) for pair in wall.between or [])
     sentence = (
         clean(wall.sentence)

@@ -13,7 +13,7 @@ import sys
 import typing
 from array import array
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +21,15 @@ from msgspec.structs import replace
 from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF, WALLS
 from findwall.model.causes import UNKNOWN
 from findwall.model.claims import TEXT, Claim
-from findwall.model.diagnosis import KERNELS_ALONE, Diagnosis, Evidence
+from findwall.model.diagnosis import (
+    KERNELS_ALONE,
+    Diagnosis,
+    Evidence,
+    FailureCause,
+    MemoryKind,
+    MemoryOf,
+    MemoryPhase,
+)
 from findwall.model.kinds import SELDOM, USUAL
 from findwall.model.machine import MATH_TYPES
 from findwall.model.series import Series, StepTimeline, Track
@@ -63,6 +71,7 @@ OWN = frozenset(
         ),
         *("saving", "evaluation", "loader-start", "steps", "start-up", "other", "nvidia-smi topo -m"),
         "rocm-smi --showtopo",
+        *(*get_args(MemoryKind), *get_args(MemoryPhase), *get_args(FailureCause), *get_args(MemoryOf)),
     }
 )
 # Keys of dictionaries in the document: what stands under others goes.

@@ -17,14 +17,13 @@ from findwall.trial.equivalence import plotted
 from findwall.trial.judge import NOT_SETTLED, Attempt, bare
 from findwall.trial.stacks_tried import EARLY, OUT_OF_TIME, TOO_SHORT, Found, joined
 from findwall.trial.statistics import Comparison
-from findwall.units import format_bytes, format_ms, format_share
+from findwall.units import SECONDS_PER_HOUR, format_bytes, format_ms, format_share
 
 WIDEST_NAME = 22  # of the table's columns
 LONGER_START_S = 3.0  # than a plain process: less is no start worth a word. Chosen by hand.
 MINUTES_FROM_S = 60.0  # a shorter time is told in seconds
 MUCH_MORE = 0.8  # of the step that is reached: an edit that gives less is named at once. Chosen by hand.
 LITTLE = 0.001  # of the losses: less is told as a number. Chosen by hand.
-S_PER_HOUR = 3600.0
 NO_WALL = "no wall that is known"
 WORDS = {"same": "same {}", "differs": "other {}", "not-checked": "{} not checked"}
 
@@ -268,7 +267,8 @@ def _cost(found: Found, gpus: int, price: float | None) -> list[str]:
 def _spent(seconds: float, gpus: int, price: float | None) -> str:
     if not gpus:
         return f"{seconds:.0f} s of this machine"
-    cost = f" ({seconds * gpus / S_PER_HOUR * price:.2f} at {price:g} an hour)" if price is not None else ""
+    hours = seconds * gpus / SECONDS_PER_HOUR
+    cost = f" ({hours * price:.2f} at {price:g} an hour)" if price is not None else ""
     if gpus == 1:
         return f"{seconds:.0f} GPU seconds{cost}"
     return f"{seconds:.0f} s on {gpus} GPUs, {seconds * gpus:.0f} GPU seconds{cost}"

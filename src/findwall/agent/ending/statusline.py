@@ -25,6 +25,7 @@ THINKING = "thinking"
 WORDS = {
     "agree": "tracing",
     "trace": "tracing",
+    "snapshot": "recording memory",
     "lines": "looking where the host stands",
     "control": "checking its own cost",
 }

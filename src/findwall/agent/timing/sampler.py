@@ -8,6 +8,7 @@ import sysconfig
 import threading
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import FrameType
 
@@ -25,9 +26,17 @@ SWITCH_S = 0.0002
 _OWN = str(Path(__file__).resolve().parents[2]) + os.sep
 
 
+@cache
 def _library_folders() -> tuple[str, ...]:
     paths = {sysconfig.get_paths().get(key, "") for key in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return tuple(path + os.sep for path in paths if path)
+    return (*(path + os.sep for path in paths if path), "<frozen", _OWN)
+
+
+def is_library(file: str) -> bool:
+    """Whether this is none of the person's own code."""
+    if file.startswith(_library_folders()) or "site-packages" in file or "dist-packages" in file:
+        return True
+    return "torchinductor" in file or file.startswith("<")  # code that the compiler wrote
 
 
 class LineSampler:
@@ -45,7 +54,6 @@ class LineSampler:
         self._wanted = min(max(SAMPLES, round(seconds / SAMPLE_PERIOD_S)), MOST_SAMPLES)
         self._period = max(SAMPLE_PERIOD_S, seconds / self._wanted)
         self._stop = threading.Event()
-        self._libraries = (*_library_folders(), "<frozen", _OWN)
         self._seen: Counter[tuple[str, int, str, str]] = Counter()
         self.samples = 0
         self._thread = threading.Thread(target=self._sample, name="findwall-lines", daemon=True)
@@ -92,7 +100,7 @@ class LineSampler:
         innermost = own = frame
         walk: FrameType | None = frame
         while walk is not None:
-            if not self._is_library(walk.f_code.co_filename):
+            if not is_library(walk.f_code.co_filename):
                 own = walk
                 break
             walk = walk.f_back
@@ -100,11 +108,6 @@ class LineSampler:
             innermost = innermost.f_back  # a hook of ours is not what the job does there
         inside = "" if innermost is own else _function(innermost)
         return own.f_code.co_filename, own.f_lineno or 0, own.f_code.co_name, inside
-
-    def _is_library(self, file: str) -> bool:
-        if file.startswith(self._libraries) or "site-packages" in file or "dist-packages" in file:
-            return True
-        return "torchinductor" in file or file.startswith("<")  # code that the compiler wrote
 
     def lines(self) -> list[Line]:
         top = self._seen.most_common(LINES_KEPT)

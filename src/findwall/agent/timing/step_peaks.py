@@ -13,7 +13,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from findwall.apply.registry import COMPARES, REGISTRY, STEP_POST_HOOK, STEP_PRE_HOOK, undo_all
-from findwall.machine.torch_device import DeviceMeter, ResidentMeter, counts_memory, device_in_use
+from findwall.machine.peak_meters import DeviceMeter, ResidentMeter
+from findwall.machine.torch_device import counts_memory, device_in_use
 from findwall.model.arms import Peaks
 from findwall.model.measurement import Measurement
 

@@ -91,8 +91,11 @@ class Detaching:
 class TraceWindow:
     """One profiler session. All calls come from the thread that trains."""
 
-    def __init__(self, torch: Any, job: JobProfilers, gpu: bool) -> None:
-        self._torch = torch
+    def __init__(self, torch: Any, job: JobProfilers, gpu: bool, memory: bool = False) -> None:
+        """`memory`: with what the allocator does, which the trace's header then says."""
+        self._torch, self._options = torch, {"record_shapes": True, **_quiet(torch)}
+        if memory:
+            self._options["profile_memory"] = True
         self._job = job
         self._gpu = gpu
         self._detaching = Detaching(torch, job)
@@ -112,9 +115,7 @@ class TraceWindow:
         self._job.starting_ours = True
         self._detaching.begin()
         try:
-            self._profile = self._torch.profiler._KinetoProfile(
-                activities=activities, record_shapes=True, **_quiet(self._torch)
-            )
+            self._profile = self._torch.profiler._KinetoProfile(activities=activities, **self._options)
             profiler_started()
             self._profile.prepare_trace()
         finally:

@@ -17,11 +17,21 @@ MEMORY_PARTS = (
     ("ladder", "What makes it smaller"),
     ("reproduce", "Reproduce"),
 )
+MEMORY_BESIDE = (("memory", "Memory"), *MEMORY_PARTS[1:-1])  # of a step: what else it says of memory
 
 
 def memory_sections(diagnosis: Diagnosis) -> Markup:
     memory = diagnosis.memory
     return joined(_top(diagnosis), _kinds(memory), _lines(memory), _ladder(memory))
+
+
+def memory_beside(diagnosis: Diagnosis) -> Markup | None:
+    """The same on the page of a step, where it is known what the peak consists of."""
+    memory = diagnosis.memory
+    if not memory.kinds:
+        return None
+    told = [f"{label}: {text}" for label, text in memory_text.facts(memory)]
+    return joined(section("memory", "Memory", listed(told)), _kinds(memory), _lines(memory), _ladder(memory))
 
 
 def _top(diagnosis: Diagnosis) -> Markup:

@@ -17,7 +17,7 @@ from findwall.report.page.advice import fixes, missing, not_worth_it, reproduce
 from findwall.report.page.budget_bar import budget
 from findwall.report.page.kernel_list import kernels
 from findwall.report.page.markup import Markup, embedded, embedded_json, joined, text
-from findwall.report.page.memory_table import MEMORY_PARTS, memory_sections
+from findwall.report.page.memory_table import MEMORY_BESIDE, MEMORY_PARTS, memory_beside, memory_sections
 from findwall.report.page.road_chart import road
 from findwall.report.page.roofline import roofline
 from findwall.report.page.step_chart import step_times
@@ -47,10 +47,19 @@ def to_page(diagnosis: Diagnosis, series: Series | None = None, version: str = "
         title=phrases.verdict(diagnosis)[0],
         tone=tone(diagnosis),
         job=phrases.job(diagnosis),
-        parts=MEMORY_PARTS if memory_text.is_alone(diagnosis) else PARTS,
+        parts=_parts(diagnosis),
         body=_body(diagnosis, series, version),
         data=_data(diagnosis, series),
     )
+
+
+def _parts(diagnosis: Diagnosis) -> Sequence[tuple[str, str]]:
+    if memory_text.is_alone(diagnosis):
+        return MEMORY_PARTS
+    if not diagnosis.memory.kinds:
+        return PARTS
+    before = [name for name, _ in PARTS].index("fixes")
+    return (*PARTS[:before], *MEMORY_BESIDE, *PARTS[before:])
 
 
 def whole(
@@ -98,6 +107,7 @@ def _body(diagnosis: Diagnosis, series: Series, version: str) -> Markup:
         timeline(diagnosis, series),
         step_times(diagnosis, series),
         kernels(diagnosis),
+        memory_beside(diagnosis),
         fixes(diagnosis),
         not_worth_it(diagnosis),
         missing(diagnosis),

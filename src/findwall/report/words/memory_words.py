@@ -52,7 +52,69 @@ def _rung(template: str) -> Words:
     return said
 
 
+def _asked(claim: Claim) -> str:
+    figures, place = claim.figures, claim.places[0] if claim.places else ""
+    memory = "the host's memory" if figures.get("on_host") else f"GPU {figures.get('device')}"
+    asked = figures.get("asked_gib")
+    wanted = f"more of {memory}" if asked is None else f"{format_gib(number(claim, 'asked_gib'))} of {memory}"
+    where = f" in {'the optimizer' if figures['phase'] == 'optimizer' else figures['phase']}"
+    who = f"{place} asked for" if place else "the job asked for"
+    return f"Out of memory: {who} {wanted}{where if figures.get('phase') else ''}, and there was no more."
+
+
+def _held(claim: Claim) -> str:
+    known = (("parameters", "parameters"), ("gradients", "gradients"), ("optimizer_state", "optimizer state"))
+    figures = claim.figures
+    parts = [
+        f"{format_gib(number(claim, f'{key}_gib'))} of {word}"
+        for key, word in known
+        if f"{key}_gib" in figures
+    ]
+    rest = "everything else" if figures.get("on_host") else "activations, inputs and all else"
+    parts.append(f"{format_gib(number(claim, 'unknown_gib'))} of {rest}")
+    held = f"The job held {format_gib(number(claim, 'held_gib'))}"
+    return f"{held}: {', '.join(parts[:-1])} and {parts[-1]}." if parts[1:] else f"{held}."
+
+
+_SHARD = (
+    "Parameters, gradients and optimizer state are most of it, and no smaller batch makes them less. "
+    "Shard them over several GPUs (FSDP), or take an optimizer with less state."
+)
+
 WORDS: dict[str, Words] = {
+    "memory/failed": lambda claim: " ".join(spoken(part) for part in claim.parts),
+    "memory-failed/asked": _asked,
+    "memory-failed/held": _held,
+    "memory-failed/size": "That is more than was free: {device_free_gib:gib}[[ on the device and "
+    "{free_gib:gib} in torch's cache]], of {total_gib:gib} in all.",
+    "memory-failed/fragmentation": "As much was free, but in pieces: {free_gib:gib} in torch's cache and "
+    "{device_free_gib:gib} on the device.",
+    "memory-failed/limit": "{device_free_gib:gib} of the device was free: the limit of this process stopped "
+    "it, {limit_gib:gib} of {total_gib:gib}.",
+    "memory-failed/others": "Other processes hold {others_gib:gib} of the {total_gib:gib} of this device; "
+    "without them it would fit.",
+    "memory-failed/unknown": "Why there was no more is unknown[[: {device_free_gib:gib} was free when the "
+    "job ended]].",
+    "memory-helps/expandable-segments": "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True before the job "
+    "starts, so that pieces can be joined.",
+    "memory-helps/sizes-alike": "Pad or bucket what changes its size from step to step, so that blocks fit "
+    "again.",
+    "memory-helps/raise-limit": "Raise the fraction given to torch.cuda.set_per_process_memory_fraction, or "
+    "leave it out.",
+    "memory-helps/end-others": "Run `nvidia-smi` to see them; end them, or choose another GPU.",
+    "memory-helps/in-parts": "No memory of this size has room for it alone: check the shape"
+    "[[ at {places[0]}]], or compute it in parts.",
+    "memory-helps/host": "Load or keep less at a time, or run on a machine with more memory.",
+    "memory-helps/shard": _SHARD,
+    "memory-helps/smaller-batch": "Halve the batch, or checkpoint activations[[: {rest_gib:gib} is not the "
+    "model]].",
+    "memory/peaked-before": "Over the whole run allocated memory peaked at {peak_gib:gib}, outside the "
+    "recorded steps; kinds, lines and what makes it smaller are those of the recorded steps.",
+    "memory/caught": "The job went on after {count:,} requests for memory that failed[[, the largest of "
+    "{largest_gib:gib}]][[ at {places[0]}]].",
+    "memory/fills-up": "Memory grows by {grown_gib:gib} per step, over {steps:,} steps so far, and none is "
+    "given back.[[ At this pace it is full at step {full_step:,}, in {full_h:.1f} hours.]] Look for tensors "
+    "that the job keeps[[ at {places[0]}]][[{recorded:unless}; `findwall run --memory` names the line]].",
     "memory/peak": _peak,
     "memory/empty": "This snapshot holds no memory: no segment and no event.",
     "memory/no-times": "a memory snapshot holds no times",

@@ -1,0 +1,178 @@
+"""What a job that ran out of memory asked for, what was alive, and why there was no more.
+
+From the exception it ended with, which passes through us in any case: its message has the figures of the
+moment it was made, and its traceback still holds what was alive. Nothing is asked of the device but totals.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from findwall.agent.allocations.failure_text import FailureText, failure_text
+from findwall.agent.allocations.known_addresses import HOST, known_addresses
+from findwall.agent.allocations.oom_observer import Failures
+from findwall.agent.timing.sampler import is_library, short
+from findwall.machine.host_memory import host_limit, resident
+from findwall.model.diagnosis import (
+    CaughtFailures,
+    FailureCause,
+    MemoryKindRow,
+    MemoryPhase,
+    OutOfMemory,
+)
+from findwall.units import GIB
+
+# What a process takes of a device for its context and libraries: with less than that nobody else is there.
+CONTEXT_BYTES = GIB
+SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+EXPANDABLE = "expandable_segments:true"
+MOST_OBJECTS = 1_000_000  # of Python's that are looked through: half a second
+MOST_CAUSES = 5  # exceptions that one was raised from
+
+
+def failed_request(error: BaseException | None, torch: Any, seen: Failures | None) -> OutOfMemory | None:
+    """None where the job ended of something else. A device that is not up yet stays so."""
+    for _ in range(MOST_CAUSES):
+        if error is None:
+            return None
+        text = failure_text(error)
+        if text is not None:
+            if text.on_host:
+                return _of_host(text, error, torch)
+            return _of_device(text, error, torch, seen) if torch.cuda.is_initialized() else None
+        error = error.__cause__
+    return None
+
+
+def _of_host(text: FailureText, error: BaseException, torch: Any) -> OutOfMemory:
+    held, limit = resident(), host_limit()
+    left = None if held is None or limit is None else limit - held.allocated
+    cause: FailureCause = "unknown" if text.asked is None or left is None or text.asked <= left else "size"
+    return OutOfMemory(
+        _gib(text.asked),
+        _gib(left),
+        None,
+        None,
+        cause,
+        _phase(error),
+        _line(error),
+        on_host=True,
+        total_gib=_gib(limit),
+        held_gib=_gib(None if held is None else held.allocated),
+        kinds=_kinds(torch, HOST, None if held is None else held.allocated),
+    )
+
+
+def _of_device(text: FailureText, error: BaseException, torch: Any, seen: Failures | None) -> OutOfMemory:
+    device = text.device if text.device is not None else int(torch.cuda.current_device())
+    last = seen.last if seen is not None and seen.last is not None and seen.last.device == device else None
+    stats = (last.stats if last is not None else None) or torch.cuda.memory_stats(device)
+    free, total = torch.cuda.mem_get_info(device)
+    free = last.free if last is not None else _or(text.free, free)
+    total = _or(text.total, total)
+    allocated = _or(text.allocated, stats.get("allocated_bytes.all.current", 0))
+    reserved = stats.get("reserved_bytes.all.current", 0)
+    cached = _or(text.cached, max(reserved - allocated, 0))
+    others = max(total - free - _or(text.own, allocated + cached + CONTEXT_BYTES), 0)
+    asked = last.asked if last is not None else text.asked
+    return OutOfMemory(
+        _gib(asked),
+        _gib(free),
+        _gib(cached),
+        None,
+        _cause(asked, free, cached, others, text.allowed, allocated),
+        _phase(error),
+        _line(error) or (last.place if last is not None else None),
+        device=device,
+        total_gib=_gib(total),
+        limit_gib=_gib(text.allowed if text.allowed is not None and text.allowed < total else None),
+        others_gib=_gib(others),
+        held_gib=_gib(allocated),
+        kinds=_kinds(torch, device, allocated),
+        is_expandable=any(EXPANDABLE in os.environ.get(name, "").lower() for name in SETTINGS),
+    )
+
+
+def _cause(
+    asked: int | None, free: int, cached: int, others: int, allowed: int | None, allocated: int
+) -> FailureCause:
+    if asked is None:
+        return "unknown"
+    if allowed is not None and asked <= free and allocated + asked > allowed:
+        return "limit"
+    if asked <= free + cached:
+        return "fragmentation"
+    return "others" if asked <= free + cached + others else "size"
+
+
+def _or(told: int | None, otherwise: int) -> int:
+    return otherwise if told is None else told
+
+
+def _gib(count: int | None) -> float | None:
+    return None if count is None else count / GIB
+
+
+def _kinds(torch: Any, device: int, held: int | None) -> list[MemoryKindRow]:
+    """What the job knows to be its model; the rest is everything else."""
+    if held is None:
+        return []
+    rows: list[MemoryKindRow] = []
+    with suppress(Exception):  # the job's own objects may be anything
+        known = known_addresses(torch, MOST_OBJECTS)
+        kinds = (known.parameters, known.gradients, known.optimizer_state)
+        sizes = [[size for where, _, size in mine if where == device] for mine in kinds]
+        rows += [MemoryKindRow("parameters", sum(sizes[0]) / GIB, len(sizes[0]))]
+        rows += [MemoryKindRow("gradients", sum(sizes[1]) / GIB, len(sizes[1]))]
+        rows += [MemoryKindRow("optimizer-state", sum(sizes[2]) / GIB, len(sizes[2]))]
+    rest = held / GIB - sum(row.gib for row in rows)
+    return [*(row for row in rows if row.count), MemoryKindRow("unknown", max(rest, 0.0), 0)]
+
+
+def _frames(error: BaseException) -> Iterator[tuple[str, int, str]]:
+    """File, line and function, the outermost first."""
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        yield code.co_filename, trace.tb_lineno, code.co_name
+        trace = trace.tb_next
+
+
+def _line(error: BaseException) -> str | None:
+    """The innermost line of the person's own code."""
+    own = [f"{short(file)}:{line}" for file, line, _ in _frames(error) if not is_library(file)]
+    return own[-1] if own else None
+
+
+def _phase(error: BaseException) -> MemoryPhase:
+    """By the innermost frame of torch that says it."""
+    found: MemoryPhase = "unknown"
+    for file, _, function in _frames(error):
+        path = file.replace(os.sep, "/")
+        if "torch/optim/" in path and function != "zero_grad":
+            found = "optimizer"
+        elif path.endswith(("torch/_tensor.py", "torch/autograd/__init__.py")) and function == "backward":
+            found = "backward"
+        elif path.endswith("torch/nn/modules/module.py"):
+            found = "forward"
+    return found
+
+
+def caught_failures(
+    torch: Any, device: int | None, seen: Failures | None, ended_by_one: bool
+) -> CaughtFailures | None:
+    """Requests that failed and that the job lived on after; on a CPU nobody counts them."""
+    if device is None:
+        return None
+    count = int(torch.cuda.memory_stats(device).get("num_ooms", 0))
+    count = max(count, seen.count if seen is not None else 0) - int(ended_by_one)
+    if count <= 0:
+        return None
+    largest = seen.largest if seen is not None else None
+    if largest is None:
+        return CaughtFailures(count)
+    return CaughtFailures(count, largest.asked / GIB, largest.place)

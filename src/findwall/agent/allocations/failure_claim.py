@@ -1,0 +1,60 @@
+"""What is said of a job that ran out of memory: when it ends, and whenever its run is read."""
+
+from __future__ import annotations
+
+from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.claims import Claim, Figure, lines
+from findwall.model.diagnosis import CaughtFailures, OutOfMemory
+
+MODEL = ("parameters", "gradients", "optimizer-state")  # what no smaller batch makes less
+
+
+def failure_claim(oom: OutOfMemory) -> Claim:
+    """Who asked for how much, what was alive, why there was no more, what would help first."""
+    figures: dict[str, Figure] = {
+        name: getattr(oom, name)
+        for name in (
+            "asked_gib",
+            "device_free_gib",
+            "free_gib",
+            "total_gib",
+            "limit_gib",
+            "others_gib",
+            "device",
+            "on_host",
+        )
+    }
+    figures["phase"] = oom.phase if oom.phase != "unknown" else None
+    parts = [Claim("memory-failed/asked", figures, places=lines(oom.line))]
+    if oom.held_gib is not None and oom.kinds:
+        held: dict[str, Figure] = {"held_gib": oom.held_gib, "on_host": oom.on_host}
+        held |= {f"{row.kind.replace('-', '_')}_gib": row.gib for row in oom.kinds}
+        parts.append(Claim("memory-failed/held", held))
+    parts.append(Claim(f"memory-failed/{oom.cause}", figures))
+    helps = _helps(oom)
+    if helps:
+        parts.append(Claim(f"memory-helps/{helps}", {"rest_gib": _rest(oom)}, places=lines(oom.line)))
+    return Claim("memory/failed", parts=parts)
+
+
+def _helps(oom: OutOfMemory) -> str:
+    """The first thing to do; nothing where the cause is unknown."""
+    if oom.cause == "fragmentation":
+        return "sizes-alike" if oom.is_expandable else "expandable-segments"
+    if oom.cause == "size":
+        if oom.asked_gib is not None and oom.total_gib is not None and oom.asked_gib > oom.total_gib:
+            return "in-parts"
+        model = sum(row.gib for row in oom.kinds if row.kind in MODEL)
+        if oom.on_host:
+            return "host"
+        return "shard" if oom.held_gib and model > MAJORITY_SHARE * oom.held_gib else "smaller-batch"
+    return {"limit": "raise-limit", "others": "end-others"}.get(oom.cause, "")
+
+
+def _rest(oom: OutOfMemory) -> float | None:
+    return next((row.gib for row in oom.kinds if row.kind == "unknown"), None)
+
+
+def caught_claim(caught: CaughtFailures) -> Claim:
+    figures: dict[str, Figure] = {"count": caught.count, "largest_gib": caught.largest_gib}
+    return Claim("memory/caught", figures, places=lines(caught.line))

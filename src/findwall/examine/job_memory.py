@@ -1,0 +1,90 @@
+"""What a job that findwall ran in says of its memory, beside what its trace says: the recorded steps, its
+totals over the run, and the requests that failed.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from findwall.agent.allocations.failure_claim import caught_claim, failure_claim
+from findwall.examine.memory_document import memory_found
+from findwall.memory.steady_growth import SteadyGrowth, steady_growth
+from findwall.model.catalogue import NEARLY_ALL
+from findwall.model.claims import Claim, Figure, lines
+from findwall.model.diagnosis import Memory, MemoryGrowth, OutOfMemory
+from findwall.model.measured_run import Rank, Run
+from findwall.model.memory_history import RecordedRank
+from findwall.units import GIB, SECONDS_PER_HOUR
+
+
+def with_job(run: Run, traced: Memory) -> tuple[Memory, list[Claim]]:
+    """The memory of the document, and what is to be remarked on it. `traced`: what is known without."""
+    memory, remarks = _recorded(run, traced)
+    oom = failed(run)
+    caught = next((rank.caught for rank in run.ranks if rank.caught is not None), None)
+    # A recording that holds a failure the job lived on after says more of it than nothing.
+    memory = replace(memory, oom=oom or memory.oom, caught=caught)
+    if memory.peak_gib is None:
+        memory = _resident(run, memory)
+    growing = next(((rank, found) for rank in run.ranks if (found := _growth(rank)) is not None), None)
+    if growing is not None:
+        memory, claim = _fills_up(*growing, memory)
+        remarks = [claim, *(one for one in remarks if one.id != "memory/grows")]
+    if caught is not None:
+        remarks.append(caught_claim(caught))
+    return memory, [*([failure_claim(oom)] if oom is not None else []), *remarks]
+
+
+def failed(run: Run) -> OutOfMemory | None:
+    """The request that the job ended with, of whichever rank."""
+    return next((rank.oom for rank in run.ranks if rank.oom is not None), None)
+
+
+def _recorded(run: Run, traced: Memory) -> tuple[Memory, list[Claim]]:
+    """A few recorded steps say what a peak is made of; the highest of the run may lie elsewhere."""
+    histories = (rank.memory for rank in run.ranks if isinstance(rank, RecordedRank))
+    history = next((one for one in histories if one is not None), None)
+    if history is None:
+        return traced, []
+    memory, remarks = memory_found(history)
+    memory.total_gib = traced.total_gib
+    if memory.peak_gib is None:
+        return traced, remarks
+    if memory.curve is None:
+        memory.curve = traced.curve
+    highest = traced.peak_gib or 0.0
+    if highest * NEARLY_ALL > (memory.allocated_gib or 0.0):
+        remarks.append(Claim("memory/peaked-before", {"peak_gib": highest}))
+    return memory, remarks
+
+
+def _resident(run: Run, memory: Memory) -> Memory:
+    """On a CPU: what was resident at the most, and what there is."""
+    peaks = [one for rank in run.ranks if rank.device_kind == "cpu" and (one := rank.totals) is not None]
+    most = max(peaks, key=lambda one: one.peak or 0, default=None)
+    if most is None or not most.peak:
+        return memory
+    total = most.limit / GIB if most.limit else None
+    return replace(memory, peak_gib=most.peak / GIB, total_gib=total, of="resident")
+
+
+def _growth(rank: Rank) -> SteadyGrowth | None:
+    return None if rank.totals is None else steady_growth(rank.totals, rank.first_timed)
+
+
+def _fills_up(rank: Rank, found: SteadyGrowth, memory: Memory) -> tuple[Memory, Claim]:
+    """The whole run's growth, with the line that the recorded steps name for it."""
+    line = next((one.line for one in memory.growth if one.line is not None), None)
+    kind = memory.growth[0].kind if memory.growth else "unknown"
+    row = MemoryGrowth(
+        line, found.bytes_per_step / GIB, found.steps, kind, found.full_at_step, found.full_in_s
+    )
+    figures: dict[str, Figure] = {
+        "grown_gib": row.gib_per_step,
+        "steps": row.steps,
+        "full_step": row.full_at_step,
+        "full_h": None if row.full_in_s is None else row.full_in_s / SECONDS_PER_HOUR,
+        "recorded": line is not None or rank.device_kind == "cpu",
+    }
+    claim = Claim("memory/fills-up", figures, places=lines(line))
+    return replace(memory, growth=[row, *memory.growth]), claim

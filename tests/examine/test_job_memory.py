@@ -1,0 +1,206 @@
+"""The document of a run whose memory was recorded too: one wall, one memory, whatever came from where."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+import shutil
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from captures import FIXTURES
+from findwall.examine import examine
+from findwall.model.diagnosis import CaughtFailures, Diagnosis, MemoryKindRow, OutOfMemory
+from findwall.model.machine import MemoryTotals
+from findwall.model.measurement import (
+    KnownAddresses,
+    Measurement,
+    RecordedMemory,
+    RunInfo,
+    StepColumns,
+    Trace,
+)
+from findwall.model.memory_history import KINDS, RecordedRank
+from findwall.readers.run_folder import read_run_folder
+from findwall.report.markdown import to_markdown
+from findwall.report.page.whole_page import to_page
+from findwall.report.redacted import redacted
+from findwall.report.terminal import to_text
+from memory_samples import LOGITS, Recorder, trained
+
+GIB, MIB = 1 << 30, 1 << 20
+NS = 10**9
+DIED = OutOfMemory(
+    asked_gib=20.0,
+    device_free_gib=1.0,
+    free_gib=2.0,
+    largest_free_gib=None,
+    cause="size",
+    phase="backward",
+    line="train.py:31",
+    device=0,
+    total_gib=80.0,
+    held_gib=70.0,
+    kinds=[MemoryKindRow("parameters", 10.0, 100), MemoryKindRow("unknown", 60.0, 0)],
+)
+
+
+def steps(count: int = 10) -> StepColumns:
+    zeros, took = [0] * count, [5_000_000] * count
+    nobody = [None] * count
+    return StepColumns(took, took, zeros, nobody, zeros, zeros, zeros, zeros, [False] * count)  # type: ignore[arg-type]
+
+
+def leak(looks: int = 40) -> MemoryTotals:
+    held = [4 * GIB + look * 30 * MIB for look in range(looks)]
+    at = list(range(0, 10 * looks, 10))
+    return MemoryTotals(at, [look * NS for look in range(looks)], held, held, held[-1], 80 * GIB)
+
+
+def folder(path: Path, job: Recorder | None = None, trace: bool = True, **changes: object) -> Path:
+    """A run on a GPU, with the snapshot of this job beside its trace."""
+    info = RunInfo("train.py", ["train.py"], 1, "2026-01-01", "0.1.0", "3.11")
+    rank = path / "rank0"
+    rank.mkdir(parents=True)
+    (path / "run.json").write_bytes(msgspec.json.encode(info))
+    base = Measurement(
+        device_kind="gpu",
+        step_source="optimizer",
+        steps=steps(),
+        peak_memory=3 * GIB,
+        total_memory=80 * GIB,
+    )
+    if trace:
+        shutil.copy(FIXTURES / "eager_training.json.gz", rank / "trace.json.gz")
+        base.trace = Trace(file="trace.json", steps=3)
+    if job is not None:
+        with gzip.open(rank / "snapshot.pickle.gz", "wb") as file:
+            pickle.dump(job.snapshot(), file, protocol=4)
+        rows = [(0, job.held["logits"], LOGITS)]
+        (rank / "known-snapshot.json").write_bytes(msgspec.json.encode(KnownAddresses(gradients=rows)))
+        base.memory = RecordedMemory("snapshot.pickle.gz", "known-snapshot.json")
+    measured = msgspec.structs.replace(base, **changes)
+    (rank / "measurement.json").write_bytes(msgspec.json.encode(measured))
+    return path
+
+
+def read(path: Path) -> Diagnosis:
+    return examine(read_run_folder(path))
+
+
+def test_a_trace_and_a_snapshot_make_one_document(tmp_path: Path) -> None:
+    job = trained(steps=3)
+    alone, both = read(folder(tmp_path / "a")), read(folder(tmp_path / "b", job))
+    assert (both.wall.wall, both.wall.cause) == (alone.wall.wall, alone.wall.cause) and both.wall.wall
+    assert both.budget == alone.budget and both.prescriptions == alone.prescriptions
+    memory = both.memory
+    assert memory.of == "requested" and memory.peak_gib == job.peak / GIB
+    assert memory.total_gib == alone.memory.total_gib is not None
+    assert sum(row.gib for row in memory.kinds) == pytest.approx(memory.peak_gib)
+    assert memory.lines and memory.ladder and memory.fragmentation is not None
+    assert alone.memory.kinds == [] and alone.memory.of == "allocated"
+
+
+def test_a_peak_outside_the_recorded_steps_is_told(tmp_path: Path) -> None:
+    job = trained(steps=3)
+    said = "Over the whole run allocated memory peaked at 3.0 GiB"
+    assert any(note.startswith(said) for note in read(folder(tmp_path / "before", job)).notes)
+    same = read(folder(tmp_path / "same", job, peak_memory=job.peak))
+    assert not any(note.startswith("Over the whole run") for note in same.notes)
+
+
+def test_it_is_shown_beside_the_wall_wherever_the_run_is_shown(tmp_path: Path) -> None:
+    both = read(folder(tmp_path, trained(steps=3)))
+    text, page = to_text(both), to_page(both)
+    assert "THE WALL" in text and "optimizer-state" in text and "what makes it smaller" in text
+    assert 'id="kinds"' in page and 'href="#memory"' in page
+    assert "What memory holds at its peak" in to_markdown(both)
+    assert to_text(redacted(both, None)[0]).count("train.py") == 0
+
+
+def test_what_the_job_says_of_addresses_reaches_the_kinds(tmp_path: Path) -> None:
+    run = read_run_folder(folder(tmp_path, trained(steps=3)))
+    rank = run.first
+    assert isinstance(rank, RecordedRank) and rank.memory is not None and rank.memory.known is not None
+    assert rank.memory.known.kind.tolist() == [KINDS.index("gradients")]
+    assert rank.memory.known.address.dtype == np.uint64
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        RecordedMemory("measurement.json"),
+        RecordedMemory("../rank0/snapshot.pickle.gz"),
+        RecordedMemory("gone.pickle.gz"),
+        RecordedMemory("snapshot.pickle.gz", "measurement.json", "../known"),
+    ],
+)
+def test_files_that_are_none_are_left_out_with_a_note(tmp_path: Path, told: RecordedMemory) -> None:
+    found = read(folder(tmp_path, trained(steps=3), memory=told))
+    assert found.wall.wall is not None
+    assert any("left out" in note or "cannot be read" in note for note in found.notes)
+
+
+def test_a_leak_is_said_with_its_end_and_its_line(tmp_path: Path) -> None:
+    plain = read(folder(tmp_path / "plain", totals=leak()))
+    row = plain.memory.growth[0]
+    assert row.gib_per_step == pytest.approx(3 * MIB / GIB) and row.line is None
+    assert row.full_at_step == pytest.approx((80 * GIB - 4 * GIB) / (3 * MIB), abs=1)
+    assert any("`findwall run --memory` names the line" in note for note in plain.notes)
+    job = trained(steps=6, leak=lambda step: f"leak{step}")
+    told = read(folder(tmp_path / "told", job, totals=leak()))
+    assert told.memory.growth[0].line == "train.py:33" == told.memory.growth[1].line
+    said = [note for note in told.notes if "Memory grows" in note]
+    assert len(said) == 1 and "train.py:33" in said[0] and "full at step" in said[0]
+
+
+@pytest.mark.parametrize(
+    "totals",
+    [
+        MemoryTotals([1, 2], [1, 2], [1], [1, 2]),
+        MemoryTotals([2, 1], [1, 2], [1, 1], [1, 2]),
+        MemoryTotals([1, 2], [1, 2], [1, -1], [1, 2]),
+        MemoryTotals(*([list(range(5000))] * 4)),
+    ],
+)
+def test_totals_that_cannot_be_are_left_out(tmp_path: Path, totals: MemoryTotals) -> None:
+    found = read(folder(tmp_path, totals=totals))
+    assert found.memory.growth == []
+    assert any("totals left out" in note for note in found.notes)
+
+
+def test_a_job_that_died_after_its_steps_keeps_its_wall(tmp_path: Path) -> None:
+    found = read(folder(tmp_path, oom=DIED, job_ended="OutOfMemoryError"))
+    assert found.wall.wall is not None and found.memory.oom == DIED
+    assert any(
+        note.startswith("Out of memory: train.py:31 asked for 20.0 GiB of GPU 0") for note in found.notes
+    )
+
+
+def test_a_job_that_died_before_any_step_gets_that_as_its_answer(tmp_path: Path) -> None:
+    path = folder(tmp_path, trace=False, steps=StepColumns(), oom=DIED, job_ended="OutOfMemoryError")
+    found = read(path)
+    assert found.wall.wall is None and found.memory.oom == DIED and found.memory.total_gib == 80.0
+    assert "train.py:31 asked for 20.0 GiB of GPU 0 in backward" in found.wall.sentence
+    for shown in (to_text(found), to_page(found), to_markdown(found)):
+        assert "OUT OF MEMORY" in shown and "checkpoint activations" in " ".join(shown.split())
+    hidden, _ = redacted(found, None)
+    assert "OUT OF MEMORY" in to_text(hidden)
+    assert "train.py" not in hidden.wall.sentence and "20.0 GiB" in hidden.wall.sentence
+
+
+def test_failures_that_the_job_lived_on_after_are_one_line(tmp_path: Path) -> None:
+    found = read(folder(tmp_path, caught=CaughtFailures(3, 9.0, "train.py:12")))
+    assert found.memory.caught == CaughtFailures(3, 9.0, "train.py:12")
+    assert sum("after 3 requests for memory that failed" in note for note in found.notes) == 1
+
+
+def test_on_a_cpu_memory_is_what_is_resident(tmp_path: Path) -> None:
+    totals = MemoryTotals([1], [1], [GIB], [GIB], 2 * GIB, 16 * GIB)
+    changes = {"device_kind": "cpu", "peak_memory": None, "total_memory": None, "totals": totals}
+    found = read(folder(tmp_path, trace=False, **changes))
+    assert (found.memory.of, found.memory.peak_gib, found.memory.total_gib) == ("resident", 2.0, 16.0)
+    assert "2.0 GiB resident of 16 GiB" in to_text(found)
