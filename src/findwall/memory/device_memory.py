@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from findwall.memory.call_stacks import CallStacks
 from findwall.memory.lives import Mask, Walk, walk
-from findwall.memory.memory_kinds import kinds
+from findwall.memory.memory_kinds import kinds, name_owned
 from findwall.memory.memory_phases import BACKWARD, Phases, phases
 from findwall.model.memory_history import I32, I64, CodeFrame, DeviceHistory, MemoryHistory
 
@@ -17,8 +17,11 @@ from findwall.model.memory_history import I32, I64, CodeFrame, DeviceHistory, Me
 class DeviceMemoryFacts:
     """Worked out once, when asked for."""
 
-    def __init__(self, whole: MemoryHistory, history: DeviceHistory, stacks: CallStacks) -> None:
-        self.history, self.stacks, self._marked = history, stacks, whole.marked
+    def __init__(
+        self, whole: MemoryHistory, history: DeviceHistory, stacks: CallStacks | None = None
+    ) -> None:
+        self.history, self.stacks = history, stacks or CallStacks(whole)
+        self._marked, self._owned = whole.marked, whole.owned
 
     @cached_property
     def walk(self) -> Walk:
@@ -30,7 +33,10 @@ class DeviceMemoryFacts:
 
     @cached_property
     def kinds(self) -> npt.NDArray[np.uint8]:
-        return kinds(self.walk.lives, self.phases, self.stacks)
+        found = kinds(self.walk.lives, self.phases, self.stacks)
+        if self._owned is not None:
+            name_owned(found, self.walk.lives, self.history, self._owned)
+        return found
 
     @cached_property
     def born_in(self) -> npt.NDArray[np.uint8]:

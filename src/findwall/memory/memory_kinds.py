@@ -17,7 +17,7 @@ from findwall.memory.call_stacks import CallStacks
 from findwall.memory.lives import BEFORE, Lives
 from findwall.memory.memory_phases import BACKWARD, FORWARD, OPTIMIZER, SET_UP, Phases
 from findwall.model.diagnosis import MemoryKind
-from findwall.model.memory_history import I64
+from findwall.model.memory_history import I64, DeviceHistory, OwnedMemory
 
 KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)
 (
@@ -42,6 +42,23 @@ Mask = npt.NDArray[np.bool_]
 def kinds(lives: Lives, phases: Phases, stacks: CallStacks) -> Codes:
     """The kind of each life."""
     return _Sorting(lives, phases, stacks).found
+
+
+def name_owned(found: Codes, lives: Lives, history: DeviceHistory, owned: OwnedMemory) -> None:
+    """What the job itself named is no guess: the lives that hold such an address when it was looked up."""
+    events = history.events
+    mine = np.flatnonzero(owned.device == history.device)
+    at = np.searchsorted(events.time, owned.time[mine], side="right") - 1
+    at[owned.time[mine] < 0] = len(events) - 1
+    for moment in np.unique(at).tolist():
+        looked = mine[at == moment]
+        alive = np.flatnonzero(lives.alive_at(moment))
+        alive = alive[np.argsort(lives.address[alive], kind="stable")]
+        place = np.searchsorted(lives.address[alive], owned.address[looked], side="right") - 1
+        row = alive[np.maximum(place, 0)]
+        end = lives.address[row] + lives.held[row].astype(np.uint64)
+        holds = (place >= 0) & (owned.address[looked] < end)
+        found[row[holds]] = [KINDS.index(owned.kind[one]) for one in looked[holds].tolist()]
 
 
 class _Sorting:

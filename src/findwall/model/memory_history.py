@@ -1,16 +1,18 @@
-"""What torch's allocator did and held, as columns: a snapshot of `torch.cuda.memory`, whoever wrote it.
+"""What torch's allocator did and held, as columns: from a snapshot of `torch.cuda.memory`, or from a trace.
 
-Sizes are bytes, times microseconds. -1 is unknown, for stacks none.
+Sizes are bytes, times microseconds in a snapshot and nanoseconds in a trace. -1 is unknown, for stacks none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from findwall.model.diagnosis import MemoryKind
 from findwall.model.measured_run import Run
 
 SNAPSHOT = "memory-snapshot"  # the kind of a run that is nothing but one
@@ -36,6 +38,10 @@ ACTIONS = (
 ALLOC, FREE_REQUESTED, FREE_COMPLETED = (ACTIONS.index(name) for name in ACTIONS[1:4])
 SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP = (ACTIONS.index(name) for name in ACTIONS[4:8])
 OOM = ACTIONS.index("oom")
+
+# What the job is doing, as far as the ops that run say it.
+PASSES = ("unknown", "forward", "backward", "update")
+SILENT_PASS, FORWARD_PASS, BACKWARD_PASS, UPDATE_PASS = range(len(PASSES))
 
 # The states of a block: it is free in the cache, a tensor holds it, or one did and a stream still reads it.
 STATES = ("inactive", "active_allocated", "active_awaiting_free")
@@ -94,12 +100,14 @@ class Blocks(msgspec.Struct, frozen=True):
 
 
 class DeviceHistory(msgspec.Struct, frozen=True):
-    """One device."""
+    """One device; -1 is the host."""
 
     device: int
     events: MemoryEvents
     segments: Segments
     blocks: Blocks
+    passes: U8 | None = None  # of each event, into PASSES, where the recording says it
+    reserved: I64 | None = None  # after each event, where that is told and no segment is
 
 
 class Marked(msgspec.Struct, frozen=True, array_like=True):
@@ -111,8 +119,21 @@ class Marked(msgspec.Struct, frozen=True, array_like=True):
     end: int
 
 
+class OwnedMemory(msgspec.Struct, frozen=True):
+    """Where the job's own tensors lie, as one who looked from inside noted it: what is known is not guessed.
+
+    One row a storage. What is listed and was allocated before the recording was there from its beginning.
+    """
+
+    device: I32
+    address: U64
+    size: I64
+    kind: Sequence[MemoryKind]
+    time: I64  # when it was looked up, on the clock of the events; -1: when the recording ended
+
+
 class MemoryHistory(msgspec.Struct, frozen=True):
-    """A snapshot."""
+    """A snapshot, or what a trace says of the allocator."""
 
     path: str
     devices: tuple[DeviceHistory, ...]
@@ -121,6 +142,8 @@ class MemoryHistory(msgspec.Struct, frozen=True):
     marked: tuple[Marked, ...] = ()
     settings: str = ""  # PYTORCH_CUDA_ALLOC_CONF
     notes: tuple[str, ...] = ()
+    of: Literal["requested", "allocated"] = "requested"  # what sizes are of: as asked for, or whole blocks
+    owned: OwnedMemory | None = None
 
 
 class SnapshotRun(Run, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from math import sqrt
 
 import msgspec
 
-from findwall.facts.user_lines import STDLIB
+from findwall.step.own_frames import STDLIB
 from findwall.model.catalogue import FAIR_PART
 from findwall.model.watched import SeenStack, StackFrame
 
