@@ -1,19 +1,22 @@
-"""The document of a snapshot of the allocator: what peaks, what it consists of, and what would make it less.
+"""What peaks, what it consists of, and what would make it less: of a snapshot the whole document, of a trace
+a part of it.
 
-There is no step time in it, so there is no wall, no budget and no prescription: the answer is `memory`.
+A snapshot has no step time, so there is no wall, no budget and no prescription: the answer is `memory`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from findwall.examine.document_rows import curve, machine
+from findwall.examine.document_rows import curve, device_total, machine, totals
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
 from findwall.memory.fragments import driver_calls, fragments, largest_request, needless_calls, private_free
 from findwall.memory.memory_growth import growth
-from findwall.memory.memory_kinds import KINDS, TEMPORARIES
+from findwall.memory.memory_kinds import KINDS, PARAMETERS, TEMPORARIES
 from findwall.memory.memory_ladder import Rung, ladder
 from findwall.memory.memory_phases import PHASES
+from findwall.memory.traced_history import traced_history
+from findwall.model.catalogue import NEARLY_ALL
 from findwall.model.claims import Claim, Figure, known, lines
 from findwall.model.diagnosis import (
     SCHEMA,
@@ -37,9 +40,10 @@ from findwall.model.diagnosis import (
     TimelineSummary,
     Wall,
 )
+from findwall.model.events import Timeline
 from findwall.model.machine import Ceilings
 from findwall.model.measured_run import Run
-from findwall.model.memory_history import ACTIONS, OOM, CodeFrame, MemoryHistory
+from findwall.model.memory_history import ACTIONS, HOST, OOM, CodeFrame, MemoryHistory
 from findwall.units import GIB
 
 LINES_LISTED = 20
@@ -47,8 +51,7 @@ LINES_LISTED = 20
 
 def diagnose_memory(run: Run, history: MemoryHistory, ceilings: Ceilings) -> Diagnosis:
     devices = device_memory(history)
-    facts = devices[0] if devices else None
-    memory = _memory(facts, devices) if facts is not None else Memory(None, None)
+    memory, remarks = _found(history, devices, run.first.total_memory if run.ranks else None)
     events = sum(len(one.history.events) for one in devices)
     claim = _said(memory)
     return Diagnosis(
@@ -73,24 +76,53 @@ def diagnose_memory(run: Run, history: MemoryHistory, ceilings: Ceilings) -> Dia
         kernels=[],
         trials=[],
         notes=[],
-        remarks=_remarks(facts, memory) if facts is not None else [],
+        remarks=remarks,
     )
 
 
-def _memory(facts: DeviceMemoryFacts, devices: list[DeviceMemoryFacts]) -> Memory:
+def traced_memory(run: Run, timeline: Timeline | None) -> tuple[Memory, list[Claim]]:
+    """Of a run with a trace: as much as the trace tells, else the totals that the job itself asked for."""
+    history = traced_history(timeline) if timeline is not None else None
+    total = device_total(run)
+    if history is None:
+        return totals(run), []
+    memory, remarks = memory_found(history, total)
+    if run.peak_memory is not None and memory.peak_gib and run.peak_memory / GIB > memory.peak_gib / NEARLY_ALL:
+        remarks.append(Claim("memory/peaked-elsewhere", {"peak_gib": run.peak_memory / GIB}))
+    return memory, remarks
+
+
+def memory_found(history: MemoryHistory, total: int | None = None) -> tuple[Memory, list[Claim]]:
+    """The memory of a document and what is to be remarked on it. `total`: bytes of the device, if known."""
+    return _found(history, device_memory(history), total)
+
+
+def _found(
+    history: MemoryHistory, devices: list[DeviceMemoryFacts], total: int | None
+) -> tuple[Memory, list[Claim]]:
+    if not devices:
+        return Memory(None, None), []
+    facts = devices[0]
+    memory = _memory(facts, devices, total)
+    memory.of = history.of
+    if facts.history.device == HOST:
+        memory.reserved_gib = None
+    return memory, _remarks(facts, memory)
+
+
+def _memory(facts: DeviceMemoryFacts, devices: list[DeviceMemoryFacts], total: int | None) -> Memory:
     walk, at = facts.walk, facts.peak
     held = int(walk.lives.held[facts.at_peak].sum())
     return Memory(
         peak_gib=facts.peak_bytes / GIB,
-        total_gib=None,
-        of="requested",
+        total_gib=total / GIB if total else None,
         phase=facts.phases.of(at),  # type: ignore[arg-type]
         allocated_gib=held / GIB,
         reserved_gib=facts.most_reserved / GIB,
         steps=len(facts.backward_starts),
         kinds=_kinds(facts),
         lines=_lines(facts),
-        fragmentation=_fragmentation(facts),
+        fragmentation=_fragmentation(facts) if facts.history.segments.address.any() else None,
         driver_calls=DriverCalls(*driver_calls(facts.history)) if len(facts.history.events) else None,
         growth=[
             MemoryGrowth(_place(facts, one.line), one.bytes_per_step / GIB, one.steps, KINDS[one.kind])
@@ -144,7 +176,8 @@ def _lines(facts: DeviceMemoryFacts) -> list[MemoryLineRow]:
 
 
 def _place(facts: DeviceMemoryFacts, line: int) -> str | None:
-    return named(facts.lines[1][line]) if line >= 0 else None
+    """None where an op is all that is known."""
+    return named(facts.lines[1][line]) if line >= 0 and facts.lines[1][line].file else None
 
 
 def named(frame: CodeFrame) -> str:
@@ -214,6 +247,7 @@ def _said(memory: Memory) -> Claim:
     placed = next((row for row in memory.lines if row.line is not None), None)
     figures: dict[str, Figure] = {
         "peak_gib": memory.peak_gib,
+        "of": memory.of,
         "phase": memory.phase if memory.phase != "unknown" else None,
         "kind": first.kind,
         "kind_gib": first.gib,
@@ -232,7 +266,7 @@ def _remarks(facts: DeviceMemoryFacts, memory: Memory) -> list[Claim]:
         return [Claim("memory/no-recording")]
     if not facts.phases.is_known:
         found.append(Claim("memory/no-stacks"))
-    elif not len(facts.backward_starts):
+    elif not len(facts.backward_starts) and facts.history.passes is None:
         found.append(Claim("memory/no-backward"))
     if memory.phase == "optimizer":
         found.append(Claim("memory/optimizer-peaks"))
@@ -242,6 +276,8 @@ def _remarks(facts: DeviceMemoryFacts, memory: Memory) -> list[Claim]:
         found.append(Claim("memory/unpaired", {"count": walk.unpaired, "events": len(facts.history.events)}))
     if (unknown := int((facts.history.events.action == ACTIONS.index("unknown")).sum())) > 0:
         found.append(Claim("memory/unknown-events", {"count": unknown}))
+    if facts.history.device == HOST and not (facts.kinds == PARAMETERS).any():
+        found.append(Claim("memory/host-since-recording"))
     for one in memory.growth[:1]:
         figures: dict[str, Figure] = {"grown_gib": one.gib_per_step, "steps": one.steps}
         found.append(Claim("memory/grows", figures, known(), lines(one.line)))

@@ -10,11 +10,11 @@ from findwall.examine.document_rows import (
     answer_questions,
     kernel_rows,
     machine,
-    memory,
     step_of,
     throughput,
     warnings,
 )
+from findwall.examine.memory_document import traced_memory
 from findwall.examine.remarks import elapsed_shares, gather_notes, kind_rows, what_once
 from findwall.facts.facts import LISTED_CAUSE_SHARE, Facts
 from findwall.facts.gradient_free_work import beside_gradients
@@ -23,7 +23,6 @@ from findwall.facts.step_views import (
     device_times,
     split_by_module,
     split_by_phase,
-    traced_memory,
     utilisation,
 )
 from findwall.facts.waits import set_ups
@@ -73,6 +72,7 @@ def diagnose_device(run: Run, ranks: list[Facts], asked: str | None = None) -> D
     settled = verdict.why_not not in TOO_EARLY
     prescriptions, not_worth_it = prescribe(facts, verdict.cause, timed_causes(facts.rank) if settled else ())
     use = utilisation(facts)
+    memory, on_memory = traced_memory(run, facts.rank.timeline)
     return Diagnosis(
         schema=SCHEMA,
         source=Source(run.kind, list(run.paths), len(run.ranks), run.crash),
@@ -84,7 +84,7 @@ def diagnose_device(run: Run, ranks: list[Facts], asked: str | None = None) -> D
         quality=_quality(facts),
         budget=_budget(facts),
         phases=_phases(facts),
-        memory=memory(run, traced_memory(facts.whole.timeline)),
+        memory=memory,
         prescriptions=prescriptions,
         not_worth_it=not_worth_it,
         mfu=Mfu(use.mfu, use.hfu, use.peak / 1e12 if use.peak else None, use.flops, use.source),
@@ -92,7 +92,7 @@ def diagnose_device(run: Run, ranks: list[Facts], asked: str | None = None) -> D
         kernels=kernel_rows(facts),
         trials=list(run.trials),
         notes=[],
-        remarks=gather_notes(facts),
+        remarks=[*gather_notes(facts), *on_memory],
         modules=[ModuleRow(module, ms(spent)) for module, spent in split_by_module(facts).items()],
         environment=warnings(run, facts.rank, verdict.between if verdict.cause is None else (verdict.cause,)),
         cost=run.cost,

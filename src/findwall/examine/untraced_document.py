@@ -13,11 +13,11 @@ from findwall.examine.document_rows import (
     counted_busy,
     is_steady,
     machine,
-    memory,
     steadiness,
     throughput,
     warnings,
 )
+from findwall.examine.memory_document import traced_memory
 from findwall.examine.remarks import about_elapsed, about_kinds, elapsed_shares, kind_rows, notes_of_ranks
 from findwall.facts.user_lines import lines_evidence
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, NEAR, ROOFS, SMALL_PART, WALL_OF, WORTH_IT
@@ -55,6 +55,7 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
         CounterVerdict(None, (), Claim("no-device/events"), None) if traced_only else judge_counters(rank)
     )
     step = _step(timed, step_ms)
+    memory, on_memory = traced_memory(run, rank.timeline)
     return Diagnosis(
         schema=SCHEMA,
         source=Source(run.kind, list(run.paths), len(run.ranks), run.crash),
@@ -66,7 +67,7 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
         quality=_quality(run),
         budget=_budget(rank, verdict) if step_ms is None else [],
         phases=[],
-        memory=memory(run, None),
+        memory=memory,
         prescriptions=[],
         not_worth_it=[],
         mfu=Mfu(None, None, None, None, "no device events"),
@@ -79,6 +80,7 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
             *about_kinds(rank),
             *about_elapsed(rank),
             *_notes(run, rank, verdict),
+            *on_memory,
         ],
         environment=warnings(run, rank, verdict.between if verdict.cause is None else (verdict.cause,)),
         cost=run.cost,

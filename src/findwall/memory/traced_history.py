@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
-from findwall.memory.lives import BEFORE
+from findwall.memory.lives import BEFORE, walk
 from findwall.memory.memory_kinds import GRADIENTS, STATE
 from findwall.memory.memory_phases import BACKWARD
 from findwall.model.events import Bool, Kind, MemorySamples, Timeline
@@ -22,6 +22,7 @@ from findwall.model.memory_history import (
     BACKWARD_PASS,
     FORWARD_PASS,
     FREE_REQUESTED,
+    HOST,
     I32,
     I64,
     U8,
@@ -38,7 +39,6 @@ from findwall.step.call_names import OPTIMIZER_STEP, PROFILER_STEP
 from findwall.step.links import BACKWARD as ENGINE
 from findwall.step.own_frames import PROFILED_FRAME
 
-HOST = -1
 # What is another name in every step or every module, or names an address.
 _PASSED_OVER = re.compile(rf"{PROFILER_STEP.pattern}|^<built-in ")
 _NUMBERED_MODULE = re.compile(r"^(nn\.Module: .+?)_\d+$")
@@ -86,18 +86,12 @@ def _device(
     history = _with_owned(history, owned)
     if known:
         before = int(found.allocated[rows[0]] - found.size[rows[0]])
-        lives = DeviceMemoryFacts(MemoryHistory("", (), around.frames, around.stacks), history).walk.lives
+        lives = walk(history).lives
         left = before - int(lives.asked[lives.born == BEFORE].sum())
         if left > 0:
             history = _with_blocks(history, np.zeros(1, np.uint64), np.array([left]))
         return history
-    return msgspec.structs.replace(history, segments=_whole(_end(history, around), 0))
-
-
-def _end(history: DeviceHistory, around: _Around) -> int:
-    """Bytes alive at the end, as the events have it."""
-    walk = DeviceMemoryFacts(MemoryHistory("", (), around.frames, around.stacks), history).walk
-    return int(walk.asked[-1])
+    return msgspec.structs.replace(history, segments=_whole(int(walk(history).asked[-1]), 0))
 
 
 def _with_owned(history: DeviceHistory, owned: OwnedMemory | None) -> DeviceHistory:

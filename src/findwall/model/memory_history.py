@@ -17,6 +17,7 @@ from findwall.model.measured_run import Run
 
 SNAPSHOT = "memory-snapshot"  # the kind of a run that is nothing but one
 
+HOST = -1  # the device of the host's own memory
 U8 = npt.NDArray[np.uint8]
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]

@@ -121,6 +121,8 @@ def _rest(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> Iterator[Renderab
         yield Text()
         yield _questions(diagnosis.questions, glyphs)
     yield _labelled(_facts(diagnosis))
+    if diagnosis.memory.kinds:
+        yield from _memory(diagnosis, width, glyphs)
     yield from _advice(diagnosis)
     if diagnosis.wall.wall is not None:
         yield from _notes(diagnosis)

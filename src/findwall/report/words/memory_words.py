@@ -25,7 +25,8 @@ def _peak(claim: Claim) -> str:
     phase = figures.get("phase")
     where = f" in {'the optimizer' if phase == 'optimizer' else phase}" if phase else ""
     kind = KIND_NAMES[str(figures["kind"])]
-    told = f"Requested memory peaks at {format_gib(number(claim, 'peak_gib'))}{where}. "
+    of = capital(str(figures["of"]))
+    told = f"{of} memory peaks at {format_gib(number(claim, 'peak_gib'))}{where}. "
     share = format_share(number(claim, "kind_share"))
     told += f"{format_gib(number(claim, 'kind_gib'))} of it ({share}) is {kind}"
     if claim.places and figures.get("line_gib"):
@@ -55,6 +56,10 @@ def _rung(template: str) -> Words:
 WORDS: dict[str, Words] = {
     "memory/peak": _peak,
     "memory/empty": "This snapshot holds no memory: no segment and no event.",
+    "memory/peaked-elsewhere": "Over the whole run allocated memory peaked at {peak_gib:gib}, outside the traced "
+    "steps: the kinds, lines and changes of memory are those of the traced steps.",
+    "memory/host-since-recording": "On a CPU the profiler sees only what was allocated after it started: the peak "
+    "leaves out what was there before, such as parameters. Start it before the model is built to see all.",
     "memory/no-times": "a memory snapshot holds no times",
     "memory/no-recording": "The snapshot holds no events, only what was alive when it was made. Call "
     "`torch.cuda.memory._record_memory_history()` first to see what peaks.",
