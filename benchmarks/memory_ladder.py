@@ -12,12 +12,20 @@ them: they are looked at once, at the end.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import sys
 import traceback
 from pathlib import Path
+from typing import Any
+
+from findwall.fixes import memory_edits
+from findwall.memory.device_memory import device_memory
+from findwall.memory.memory_ladder import Rung, predicted
+from findwall.memory.played_memory import with_batch
+from findwall.memory.traced_history import traced_history
+from findwall.model.memory_history import SnapshotRun
+from findwall.readers.paths import open_run
 
 HERE = Path(__file__).resolve().parent
 SEED, ASIDE = 34, 2
@@ -56,6 +64,66 @@ def record(out: Path, names: list[str], changes: list[str], device: str) -> None
             os.waitpid(child, 0)
 
 
+# The change of a job that each prediction is of.
+PREDICTED = {
+    "batch-x2": "batch-x2",
+    "batch-x4": "batch-x4",
+    "accumulate-2": "accumulate-gradients",
+    "sgd": "sgd",
+    "momentum": "sgd-momentum",
+    "foreach": "foreach-optimizer",
+    "fused": "fused-optimizer",
+    "keep-gradients": "keep-gradients",
+    "checkpoint": "checkpoint-blocks",
+    "bf16-autocast": "bf16-autocast",
+    "pure-bf16": "pure-bf16",
+}
+
+
+def predictions(path: Path) -> tuple[int, dict[str, Rung]]:
+    """The recorded peak, and what each change would make of it."""
+    run = open_run([path])
+    history = run.memory if isinstance(run, SnapshotRun) else traced_history(run.first.timeline)
+    facts = device_memory(history)[0]
+    found = {one.fix: one for one in predicted(facts, memory_edits())}
+    for factor in (2, 4):
+        least, likely, most = sorted(one.peak for one in with_batch(facts, factor))
+        likely = with_batch(facts, factor)[1].peak
+        found[f"batch-x{factor}"] = Rung("", least, likely, most)
+    return facts.peak_bytes, found
+
+
+def score(runs: Path, names: list[str]) -> list[dict[str, Any]]:
+    rows = []
+    for name in names:
+        base = next(runs.glob(f"{name}.base.[jp][si]*"))
+        recorded, found = predictions(base)
+        assert recorded == int((runs / f"{name}.base.peak").read_text()), name
+        for change, fix in PREDICTED.items():
+            file = runs / f"{name}.{change}.peak"
+            if not file.exists():
+                continue
+            true, one = int(file.read_text()), found.get(fix)
+            row = {"job": name, "change": change, "base": recorded, "true": true}
+            if one is not None:
+                row |= {"low": one.low, "mid": one.mid, "high": one.high, "error": one.mid / true - 1}
+            rows.append(row)
+    return rows
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    changes = list(dict.fromkeys(row["change"] for row in rows))
+    print(f"{'':14}" + "".join(f"{one[:10]:>12}" for one in changes))
+    for name in dict.fromkeys(row["job"] for row in rows):
+        mine = {row["change"]: row for row in rows if row["job"] == name}
+        cells = [f"{100 * mine[one]['error']:+.1f} ({mine[one]['true']/mine[one]['base']:.2f})" if "error" in mine.get(one, ()) else "-" for one in changes]
+        print(f"{name:14}" + "".join(f"{one:>12}" for one in cells))
+    for title, some in (("all but bf16", lambda row: "bf16" not in row["change"]), ("bf16-autocast", lambda row: row["change"] == "bf16-autocast"), ("pure-bf16", lambda row: row["change"] == "pure-bf16")):
+        errors = [abs(row["error"]) for row in rows if "error" in row and some(row)]
+        if errors:
+            print(f"{title}: {len(errors)} of {sum(map(some, rows))}, mean {100 * sum(errors) / len(errors):.1f} %, worst {100 * max(errors):.1f} %")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("what", choices=("record", "score"))
@@ -69,6 +137,9 @@ def main() -> None:
     names = given.jobs.split(",") if given.jobs else [one for one in NAMES if (one in aside()) == given.aside]
     if given.what == "record":
         record(given.out, names, [one for one in given.changes.split(",") if one], given.device)
+        return
+    rows = score(given.runs, names)
+    show(rows)
 
 
 if __name__ == "__main__":

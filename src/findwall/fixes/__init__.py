@@ -195,9 +195,21 @@ class Fix(msgspec.Struct, frozen=True):
         return self.safety == "safe" and not self.reorders
 
 
+def memory_edits() -> list[object]:
+    """What each file beside the fixes declares of memory, in alphabetical order of the files."""
+    return [edit for name, module in _modules().items() for edit in getattr(module, "RUNGS", ())]
+
+
 @cache
 def fix_modules() -> dict[str, ModuleType]:
     """The file of each fix, by its id, in alphabetical order."""
+    return {
+        name.replace("_", "-"): module for name, module in _modules().items() if hasattr(module, "FIX")
+    }
+
+
+@cache
+def _modules() -> dict[str, ModuleType]:
     kinds = [
         importlib.import_module(f"{__name__}.{info.name}")
         for info in pkgutil.iter_modules(__path__)
@@ -208,8 +220,7 @@ def fix_modules() -> dict[str, ModuleType]:
         for kind in kinds
         for info in pkgutil.iter_modules(kind.__path__)
     }
-    modules = {name: importlib.import_module(names[name]) for name in sorted(names)}
-    return {name.replace("_", "-"): module for name, module in modules.items() if hasattr(module, "FIX")}
+    return {name: importlib.import_module(names[name]) for name in sorted(names)}
 
 
 def all_fixes() -> dict[str, Fix]:

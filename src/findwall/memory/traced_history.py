@@ -32,6 +32,7 @@ from findwall.model.memory_history import (
     DeviceHistory,
     MemoryEvents,
     MemoryHistory,
+    ModuleCalls,
     OwnedMemory,
     Segments,
 )
@@ -41,6 +42,7 @@ from findwall.step.own_frames import PROFILED_FRAME
 
 # What is another name in every step or every module, or names an address.
 _PASSED_OVER = re.compile(rf"{PROFILER_STEP.pattern}|^<built-in ")
+_MODULE = re.compile(r"^nn\.Module: ")
 _NUMBERED_MODULE = re.compile(r"^(nn\.Module: .+?)_\d+$")
 
 
@@ -82,6 +84,7 @@ def _device(
         _blocks(np.zeros(0, np.uint64), np.zeros(0, np.int64)),
         around.passes[rows] if around.tells_passes else None,
         found.reserved[rows] if device != HOST and (found.reserved[rows] >= 0).all() else None,
+        around.calls(rows),
     )
     history = _with_owned(history, owned)
     if known:
@@ -176,6 +179,7 @@ class _Around:
         self._numbers: dict[str, int] = {}
         self._paths: list[tuple[int, int]] = [(0, -1)]  # the path it goes on from, and its frame
         self._path = np.zeros(len(found.time), np.int64)
+        self._calls: list[I64] = []  # of each level: the way, the first and the last event of each call
         self.passes: U8 = np.zeros(len(found.time), np.uint8)
         for rows in _levels(timeline):
             self._go_in(rows)
@@ -218,6 +222,11 @@ class _Around:
         self._paths += zip(path[named][first].tolist(), frame[named][first].tolist(), strict=True)
         path[named] = start + place.reshape(-1)
         self._path[mine] = path
+        if (modules := timeline.bears(_MODULE, row)).any():
+            at = mine[modules]
+            _, first = np.unique(row[modules], return_index=True)
+            _, last = np.unique(row[modules][::-1], return_index=True)
+            self._calls.append(np.stack([path[modules][first], at[first], at[::-1][last]]))
 
     def _frames_of(self, names: I32) -> I64:
         for name in np.unique(names[self._frame_of[names] == -1]).tolist():
@@ -237,6 +246,16 @@ class _Around:
                 CodeFrame(found["function"], found["file"], int(found["line"])) if found else CodeFrame(name, "", 0)
             )
         return self._numbers[name]
+
+    def calls(self, rows: I64) -> ModuleCalls | None:
+        """Those in which one of these events lies, the events counted among them."""
+        if not self._calls:
+            return None
+        way, first, last = np.concatenate(self._calls, axis=1)
+        first, after = np.searchsorted(rows, first), np.searchsorted(rows, last, side="right")
+        some = after > first
+        names = [self.frames[frame].name.removeprefix("nn.Module: ") if frame >= 0 else "" for _, frame in self._paths]
+        return ModuleCalls(way[some], first[some], after[some] - 1, names)
 
     def _as_stacks(self) -> list[list[int]]:
         """Each path but the empty one as its frames, the innermost first."""

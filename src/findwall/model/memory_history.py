@@ -100,6 +100,15 @@ class Blocks(msgspec.Struct, frozen=True):
     stack: I32
 
 
+class ModuleCalls(msgspec.Struct, frozen=True):
+    """Calls of a model's modules in which something was allocated or freed, and those inside them."""
+
+    way: I64  # what is called through what, as a number: the same for blocks of a loop
+    first: I64  # event
+    last: I64
+    names: Sequence[str]  # of each way: the class of the module
+
+
 class DeviceHistory(msgspec.Struct, frozen=True):
     """One device; -1 is the host."""
 
@@ -109,6 +118,7 @@ class DeviceHistory(msgspec.Struct, frozen=True):
     blocks: Blocks
     passes: U8 | None = None  # of each event, into PASSES, where the recording says it
     reserved: I64 | None = None  # after each event, where that is told and no segment is
+    calls: ModuleCalls | None = None
 
 
 class Marked(msgspec.Struct, frozen=True, array_like=True):
