@@ -21,7 +21,7 @@ from typing import Any
 
 from findwall.fixes import memory_edits
 from findwall.memory.device_memory import device_memory
-from findwall.memory.memory_ladder import Rung, predicted
+from findwall.memory.memory_ladder import Rung, predicted, rung
 from findwall.memory.played_memory import with_batch
 from findwall.memory.traced_history import traced_history
 from findwall.model.memory_history import SnapshotRun
@@ -87,9 +87,7 @@ def predictions(path: Path) -> tuple[int, dict[str, Rung]]:
     facts = device_memory(history)[0]
     found = {one.fix: one for one in predicted(facts, memory_edits())}
     for factor in (2, 4):
-        least, likely, most = sorted(one.peak for one in with_batch(facts, factor))
-        likely = with_batch(facts, factor)[1].peak
-        found[f"batch-x{factor}"] = Rung("", least, likely, most)
+        found[f"batch-x{factor}"] = rung("", *(one.peak for one in with_batch(facts, factor)))
     return facts.peak_bytes, found
 
 

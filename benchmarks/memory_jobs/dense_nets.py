@@ -102,14 +102,14 @@ JOBS = {
     "perceptron": Job(
         lambda run: [Perceptron(run)],
         lambda count: [torch.randn(count, 256), torch.randint(100, (count,))],
-        lambda model, batch: functional.cross_entropy(model(batch[0]).float(), batch[1]),
+        lambda model, batch: functional.cross_entropy(model(batch[0]), batch[1]),
         batch=512,
     ),
     "ranker": Job(
         lambda run: [Ranker(run)],
         lambda count: [torch.randint(1 << 20, (count, 4)), torch.randn(count, 16), torch.rand(count).round()],
         lambda model, batch: functional.binary_cross_entropy_with_logits(
-            model(batch[0], batch[1]).float(), batch[2].float()
+            model(batch[0], batch[1]), batch[2]
         ),
         batch=4096,
     ),

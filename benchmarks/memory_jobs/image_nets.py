@@ -69,7 +69,7 @@ JOBS = {
     "classifier": Job(
         lambda run: [Classifier(run)],
         lambda count: [torch.randn(count, 3, 48, 48), torch.randint(100, (count,))],
-        lambda model, batch: functional.cross_entropy(model(batch[0]).float(), batch[1]),
+        lambda model, batch: functional.cross_entropy(model(batch[0]), batch[1]),
         batch=16,
     ),
     "unet": Job(

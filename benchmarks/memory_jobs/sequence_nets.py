@@ -96,13 +96,13 @@ JOBS = {
     "transformer": Job(
         lambda run: [Transformer(run)],
         lambda count: [torch.randint(WORDS, (count, 128)), torch.randint(WORDS, (count, 128))],
-        lambda model, batch: functional.cross_entropy(model(batch[0]).flatten(0, 1).float(), batch[1].flatten()),
+        lambda model, batch: functional.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten()),
         batch=8,
     ),
     "recurrent": Job(
         lambda run: [Recurrent(run)],
         lambda count: [torch.randint(WORDS, (count, 48)), torch.randint(WORDS, (count, 48))],
-        lambda model, batch: functional.cross_entropy(model(batch[0]).flatten(0, 1).float(), batch[1].flatten()),
+        lambda model, batch: functional.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten()),
         batch=24,
     ),
     "graphs": Job(

@@ -28,9 +28,8 @@ class Rung(msgspec.Struct, frozen=True):
 def rung(
     fix: str, *peaks: int, longer: float = 0.0, line: int = -1, count: int = 0, module: str = ""
 ) -> Rung:
-    """One prediction, or the least, the likely and the most."""
-    low, mid, high = sorted(peaks) if len(peaks) == 3 else (min(peaks), peaks[0], max(peaks))
-    return Rung(fix, low, mid, high, longer, line, count, module)
+    """The likely peak first, then others that may be."""
+    return Rung(fix, min(peaks), peaks[0], max(peaks), longer, line, count, module)
 
 
 # What a file beside a fix declares as `RUNGS`: how the recorded steps would go with it.

@@ -50,7 +50,7 @@ def played(facts: DeviceMemoryFacts) -> Played:
 
 
 def follows_batch(facts: DeviceMemoryFacts) -> tuple[Mask, Mask, Mask]:
-    """Which lives are as large as the batch: at the least, most likely and at the most.
+    """Which lives are as large as the batch: most likely, at the least and at the most.
 
     A temporary as large as a weight's gradient is most likely one of that weight.
     """
@@ -59,7 +59,7 @@ def follows_batch(facts: DeviceMemoryFacts) -> tuple[Mask, Mask, Mask]:
     passing = (kinds == TEMPORARIES) & np.isin(facts.born_in, (FORWARD, BACKWARD))
     of_model = np.unique(facts.walk.lives.asked[np.isin(kinds, (GRADIENTS, PARAMETERS))])
     of_weights = np.isin(facts.walk.lives.asked, of_model)
-    return follows, follows | (passing & ~of_weights), follows | passing
+    return follows | (passing & ~of_weights), follows, follows | passing
 
 
 def with_batch(facts: DeviceMemoryFacts, factor: float) -> list[Played]:
