@@ -12,6 +12,7 @@ them: they are looked at once, at the end.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import sys
@@ -28,6 +29,7 @@ from findwall.model.memory_history import SnapshotRun
 from findwall.readers.paths import open_run
 
 HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results" / "memory_ladder.json"
 SEED, ASIDE = 34, 2
 NAMES = ("classifier", "graphs", "pair", "perceptron", "ranker", "recurrent", "transformer", "unet")
 
@@ -110,16 +112,50 @@ def score(runs: Path, names: list[str]) -> list[dict[str, Any]]:
 
 
 def show(rows: list[dict[str, Any]]) -> None:
+    """Errors in percent, in brackets the true peak as a share of the recorded one."""
     changes = list(dict.fromkeys(row["change"] for row in rows))
-    print(f"{'':14}" + "".join(f"{one[:10]:>12}" for one in changes))
+    print(f"{'':14}" + "".join(f"{one[:12]:>15}" for one in changes))
     for name in dict.fromkeys(row["job"] for row in rows):
         mine = {row["change"]: row for row in rows if row["job"] == name}
-        cells = [f"{100 * mine[one]['error']:+.1f} ({mine[one]['true']/mine[one]['base']:.2f})" if "error" in mine.get(one, ()) else "-" for one in changes]
-        print(f"{name:14}" + "".join(f"{one:>12}" for one in cells))
-    for title, some in (("all but bf16", lambda row: "bf16" not in row["change"]), ("bf16-autocast", lambda row: row["change"] == "bf16-autocast"), ("pure-bf16", lambda row: row["change"] == "pure-bf16")):
-        errors = [abs(row["error"]) for row in rows if "error" in row and some(row)]
-        if errors:
-            print(f"{title}: {len(errors)} of {sum(map(some, rows))}, mean {100 * sum(errors) / len(errors):.1f} %, worst {100 * max(errors):.1f} %")
+        cells = [_cell(mine.get(one, {})) for one in changes]
+        print(f"{name:14}" + "".join(f"{one:>15}" for one in cells))
+    for title, found in summary(rows).items():
+        print(title, found)
+
+
+def _cell(row: dict[str, Any]) -> str:
+    return f"{100 * row['error']:+.1f} ({row['true'] / row['base']:.2f})" if "error" in row else "-"
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """By what the bars are of; `outside`: true peaks that no interval holds."""
+    found = {}
+    for title in ("others", "bf16-autocast"):
+        mine = [row for row in rows if (row["change"] == "bf16-autocast") == (title == "bf16-autocast")]
+        told = [row for row in mine if "error" in row]
+        errors = [abs(row["error"]) for row in told]
+        wrong = [row for row in told if row["mid"] < 0.99 * row["base"] and row["true"] >= row["base"]]
+        found[title] = {
+            "predicted": len(told),
+            "not_predicted": len(mine) - len(told),
+            "mean": round(sum(errors) / len(errors), 4) if errors else None,
+            "worst": round(max(errors), 4) if errors else None,
+            "called_a_saving_and_none": len(wrong),
+        }
+    return found
+
+
+def write(rows: list[dict[str, Any]], device: str, of_aside: bool) -> None:
+    """The table, beside that of the other jobs."""
+    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    rows = [
+        {key: round(one, 4) if isinstance(one, float) else one for key, one in row.items()} for row in rows
+    ]
+    kept.setdefault(device, {})["kept_aside" if of_aside else "open"] = {
+        "summary": summary(rows),
+        "rows": rows,
+    }
+    RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 def main() -> None:
@@ -130,7 +166,10 @@ def main() -> None:
     parser.add_argument("--jobs")
     parser.add_argument("--changes", default="")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--aside", action="store_true", help="the two jobs that were kept aside, and no others")
+    parser.add_argument(
+        "--aside", action="store_true", help="the two jobs that were kept aside, and no others"
+    )
+    parser.add_argument("--write", action="store_true", help=f"keep the table in {RESULTS.name}")
     given = parser.parse_args()
     names = given.jobs.split(",") if given.jobs else [one for one in NAMES if (one in aside()) == given.aside]
     if given.what == "record":
@@ -138,6 +177,8 @@ def main() -> None:
         return
     rows = score(given.runs, names)
     show(rows)
+    if given.write:
+        write(rows, given.device, given.aside)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,9 @@ class Upsampler(nn.Module):
         super().__init__()
         self.run, self.first = run, nn.Linear(64, 64 * 8 * 8)
         self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Upsample(scale_factor=2), nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU())
+            nn.Sequential(
+                nn.Upsample(scale_factor=2), nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU()
+            )
             for _ in range(2)
         )
         self.last = nn.Conv2d(64, 3, 3, padding=1)
@@ -81,7 +83,9 @@ def critic() -> nn.Module:
     )
 
 
-def train_pair(run: Run, models: list[nn.Module], optimizers: list[torch.optim.Optimizer], batch: Batch) -> None:
+def train_pair(
+    run: Run, models: list[nn.Module], optimizers: list[torch.optim.Optimizer], batch: Batch
+) -> None:
     """The critic first, then the one it judges, each with its own optimizer."""
     make, judge = models
     (real,) = batch
@@ -91,7 +95,10 @@ def train_pair(run: Run, models: list[nn.Module], optimizers: list[torch.optim.O
                 noise = torch.randn(len(part[0]), 64, device=real.device, dtype=real.dtype)
                 made = make(noise)
                 if judged == "both":
-                    loss = functional.softplus(-judge(part[0])).mean() + functional.softplus(judge(made.detach())).mean()
+                    loss = (
+                        functional.softplus(-judge(part[0])).mean()
+                        + functional.softplus(judge(made.detach())).mean()
+                    )
                 else:
                     loss = functional.softplus(-judge(made)).mean()
             run.backward(loss)
@@ -103,14 +110,12 @@ JOBS = {
         lambda run: [Perceptron(run)],
         lambda count: [torch.randn(count, 256), torch.randint(100, (count,))],
         lambda model, batch: functional.cross_entropy(model(batch[0]), batch[1]),
-        batch=512,
+        batch=64,
     ),
     "ranker": Job(
         lambda run: [Ranker(run)],
         lambda count: [torch.randint(1 << 20, (count, 4)), torch.randn(count, 16), torch.rand(count).round()],
-        lambda model, batch: functional.binary_cross_entropy_with_logits(
-            model(batch[0], batch[1]), batch[2]
-        ),
+        lambda model, batch: functional.binary_cross_entropy_with_logits(model(batch[0], batch[1]), batch[2]),
         batch=4096,
     ),
     "pair": Job(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -51,7 +53,7 @@ class DownAndUp(nn.Module):
         self.run = run
         widths = (24, 48, 96)
         self.down = nn.ModuleList(stage(a, b) for a, b in zip((3, *widths), widths, strict=False))
-        self.up = nn.ModuleList(stage(a + b, a) for a, b in zip(widths, widths[1:], strict=False))
+        self.up = nn.ModuleList(stage(a + b, a) for a, b in pairwise(widths))
         self.last = nn.Conv2d(widths[0], 3, 1)
 
     def forward(self, x: Tensor) -> Tensor:

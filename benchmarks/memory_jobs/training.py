@@ -69,7 +69,9 @@ class Run:
         if self.optimizer in ("sgd", "momentum"):
             return torch.optim.SGD(given, 1e-3, momentum=0.9 * (self.optimizer == "momentum"), foreach=False)
         fused = self.optimizer == "fused"
-        return torch.optim.AdamW(given, 1e-3, foreach=None if fused else self.optimizer == "foreach", fused=fused or None)
+        return torch.optim.AdamW(
+            given, 1e-3, foreach=None if fused else self.optimizer == "foreach", fused=fused or None
+        )
 
 
 class Job(NamedTuple):

@@ -23,7 +23,7 @@ from findwall.model.diagnosis import KernelRow, Machine, Memory, MemoryCurve, Qu
 from findwall.model.machine import CONTENDED, Ceilings, Finding
 from findwall.model.measured_run import Rank, Run
 from findwall.step.timed_steps import FEWEST_STEPS
-from findwall.units import GIB, NS_PER_MS, ms
+from findwall.units import GIB, ms
 from findwall.work.work_facts import BOUNDS, WorkFacts
 
 CURVE_POINTS = 200  # of memory over time: more than a screen has columns

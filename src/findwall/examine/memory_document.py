@@ -9,12 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.examine.document_rows import curve, device_total, machine, totals
+from findwall.fixes import memory_edits
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
 from findwall.memory.fragments import driver_calls, fragments, largest_request, needless_calls, private_free
 from findwall.memory.memory_growth import growth
 from findwall.memory.memory_kinds import KINDS, PARAMETERS, TEMPORARIES
-from findwall.memory.memory_ladder import Rung, ladder
+from findwall.memory.memory_ladder import Rung, ladder, rung
 from findwall.memory.memory_phases import PHASES
+from findwall.memory.played_memory import largest_batch, with_batch
 from findwall.memory.traced_history import traced_history
 from findwall.model.catalogue import NEARLY_ALL
 from findwall.model.claims import Claim, Figure, known, lines
@@ -25,6 +27,7 @@ from findwall.model.diagnosis import (
     DriverCalls,
     Fragmentation,
     Memory,
+    MemoryBatch,
     MemoryCurve,
     MemoryGrowth,
     MemoryKindRow,
@@ -47,6 +50,7 @@ from findwall.model.memory_history import ACTIONS, HOST, OOM, CodeFrame, MemoryH
 from findwall.units import GIB
 
 LINES_LISTED = 20
+LARGER = (2, 4)  # times the batch
 
 
 def diagnose_memory(run: Run, history: MemoryHistory, ceilings: Ceilings) -> Diagnosis:
@@ -87,7 +91,11 @@ def traced_memory(run: Run, timeline: Timeline | None) -> tuple[Memory, list[Cla
     if history is None:
         return totals(run), []
     memory, remarks = memory_found(history, total)
-    if run.peak_memory is not None and memory.peak_gib and run.peak_memory / GIB > memory.peak_gib / NEARLY_ALL:
+    if (
+        run.peak_memory is not None
+        and memory.peak_gib
+        and run.peak_memory / GIB > memory.peak_gib / NEARLY_ALL
+    ):
         remarks.append(Claim("memory/peaked-elsewhere", {"peak_gib": run.peak_memory / GIB}))
     return memory, remarks
 
@@ -129,7 +137,9 @@ def _memory(facts: DeviceMemoryFacts, devices: list[DeviceMemoryFacts], total: i
             for one in growth(facts)
         ],
         oom=_oom(facts),
-        ladder=[_rung(facts, one) for one in ladder(facts)],
+        ladder=[_rung(facts, one, total) for one in ladder(facts, memory_edits())],
+        batches=_batches(facts, total),
+        largest_batch=_largest(facts, total),
         curve=_curve(facts),
         devices=[
             DeviceMemory(one.history.device, one.peak_bytes / GIB, one.most_reserved / GIB)
@@ -226,17 +236,51 @@ def _curve(facts: DeviceMemoryFacts) -> MemoryCurve | None:
 # -- what is said ------------------------------------------------------------------------------------------
 
 
-def _rung(facts: DeviceMemoryFacts, one: Rung) -> MemoryRung:
+def _rung(facts: DeviceMemoryFacts, one: Rung, total: int | None) -> MemoryRung:
     peak = facts.peak_bytes
     figures: dict[str, Figure] = {
         "peak_gib": one.mid / GIB,
         "saves_gib": (peak - one.mid) / GIB,
         "saves_share": (peak - one.mid) / peak,
         "count": one.count,
-        "slower": one.slower,
+        "price": one.price,
+        "longer_share": one.longer or None,
     }
-    claim = Claim(f"memory-rung/{one.fix}", figures, places=lines(_place(facts, one.line)))
-    return MemoryRung([one.fix], Range(one.low / GIB, one.mid / GIB, one.high / GIB), claim=claim)
+    claim = Claim(
+        f"memory-rung/{one.fix}",
+        figures,
+        known(module=one.module or None),
+        places=lines(_place(facts, one.line)),
+    )
+    return MemoryRung(
+        [one.fix],
+        Range(one.low / GIB, one.mid / GIB, one.high / GIB),
+        fits=_fits(one, total),
+        price=one.price,
+        longer_share=one.longer or None,
+        claim=claim,
+    )
+
+
+def _fits(one: Rung, total: int | None) -> bool | None:
+    if total is None or one.low <= total < one.high:
+        return None
+    return one.high <= total
+
+
+def _batches(facts: DeviceMemoryFacts, total: int | None) -> list[MemoryBatch]:
+    """Twice and four times the batch, of a job that trains."""
+    if not len(facts.backward_starts):
+        return []
+    found = [(factor, rung("", *(one.peak for one in with_batch(facts, factor)))) for factor in LARGER]
+    return [
+        MemoryBatch(factor, Range(one.low / GIB, one.mid / GIB, one.high / GIB), _fits(one, total))
+        for factor, one in found
+    ]
+
+
+def _largest(facts: DeviceMemoryFacts, total: int | None) -> float | None:
+    return largest_batch(facts, total) if total and len(facts.backward_starts) else None
 
 
 def _said(memory: Memory) -> Claim:

@@ -8,7 +8,7 @@ import pkgutil
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -195,17 +195,15 @@ class Fix(msgspec.Struct, frozen=True):
         return self.safety == "safe" and not self.reorders
 
 
-def memory_edits() -> list[object]:
-    """What each file beside the fixes declares of memory, in alphabetical order of the files."""
-    return [edit for name, module in _modules().items() for edit in getattr(module, "RUNGS", ())]
+def memory_edits() -> list[Any]:
+    """What each file beside the fixes declares of memory, of type `memory_ladder.Edit`."""
+    return [edit for module in _modules().values() for edit in getattr(module, "RUNGS", ())]
 
 
 @cache
 def fix_modules() -> dict[str, ModuleType]:
     """The file of each fix, by its id, in alphabetical order."""
-    return {
-        name.replace("_", "-"): module for name, module in _modules().items() if hasattr(module, "FIX")
-    }
+    return {name.replace("_", "-"): module for name, module in _modules().items() if hasattr(module, "FIX")}
 
 
 @cache

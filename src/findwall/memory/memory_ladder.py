@@ -1,15 +1,20 @@
-"""What would make the peak smaller: changes that the files of fixes declare, in the order they should be tried."""
+"""What would make the peak smaller: changes that files beside the fixes declare, in the order to try them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal
 
 import msgspec
 
 from findwall.memory.device_memory import DeviceMemoryFacts
-from findwall.memory.played_memory import Played
 
 WORTH_A_RUNG = 0.01  # of the peak: less is within what a prediction misses
+
+
+Price = Literal["none", "time", "numerics", "training", "ranks", "host"]
+# What a person gives up least for comes first: nothing; then time or bits; then another training or machine.
+_DEAR: dict[Price, int] = {"none": 0, "time": 1, "numerics": 1, "training": 2, "ranks": 2, "host": 2}
 
 
 class Rung(msgspec.Struct, frozen=True):
@@ -19,17 +24,17 @@ class Rung(msgspec.Struct, frozen=True):
     low: int
     mid: int
     high: int
+    tried: int = 99  # its place among what people try first
+    price: Price = "none"
     longer: float = 0.0  # by how much of the step it makes the step longer
     line: int = -1  # of the job that it concerns; -1: nobody knows it
-    count: int = 0  # of what it concerns: blocks, attentions, parts of a batch
+    count: int = 0  # of what it concerns: blocks, attentions, parts of a batch, ranks
     module: str = ""  # the class of what it concerns, where that is known
 
 
-def rung(
-    fix: str, *peaks: int, longer: float = 0.0, line: int = -1, count: int = 0, module: str = ""
-) -> Rung:
+def rung(fix: str, *peaks: int, **more: Any) -> Rung:
     """The likely peak first, then others that may be."""
-    return Rung(fix, min(peaks), peaks[0], max(peaks), longer, line, count, module)
+    return Rung(fix, min(peaks), peaks[0], max(peaks), **more)
 
 
 # What a file beside a fix declares as `RUNGS`: how the recorded steps would go with it.
@@ -44,11 +49,10 @@ def predicted(facts: DeviceMemoryFacts, edits: Iterable[Edit]) -> list[Rung]:
 
 
 def ladder(facts: DeviceMemoryFacts, edits: Iterable[Edit]) -> list[Rung]:
-    """Those that make the peak smaller: what costs no time first, then by what they give. What is equal stays
-    in the order in which people are told to try it."""
+    """Those that make the peak smaller: the cheap ones first, then by the tenths of the peak that they take
+    away, and what is alike in the order in which people try it."""
     most = (1.0 - WORTH_A_RUNG) * facts.peak_bytes
     found = [one for one in predicted(facts, edits) if one.high <= most]
-    return sorted(found, key=lambda one: (one.longer > 0, one.mid))
-
-
-__all__ = ["Edit", "Played", "Rung", "ladder", "predicted", "rung"]
+    return sorted(
+        found, key=lambda one: (_DEAR[one.price], round(10 * one.mid / facts.peak_bytes), one.tried)
+    )

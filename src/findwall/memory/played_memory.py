@@ -68,6 +68,18 @@ def with_batch(facts: DeviceMemoryFacts, factor: float) -> list[Played]:
     return [played(facts).sized(np.where(mask, asked * factor, asked)) for mask in follows_batch(facts)]
 
 
+def largest_batch(facts: DeviceMemoryFacts, room: int) -> float:
+    """How many times as large a batch surely fits: at every event what does not follow the batch is there
+    already, and the rest has what is left."""
+    lives, count = facts.walk.lives, facts.phases.count
+    _, least, most = follows_batch(facts)
+    if not least.any() or not count:
+        return 0.0
+    grows = total(lives, np.where(most, lives.asked, 0), count)
+    stays = total(lives, lives.asked, count) - grows
+    return float(((room - stays) / np.maximum(grows, 1))[grows > 0].min())
+
+
 def gradients_stay(given: Played) -> Played:
     """Gradients are there from the first backward pass on, and each pass adds its own to them: those it
     makes are temporaries, gone when the next one is made."""

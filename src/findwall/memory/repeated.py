@@ -18,7 +18,7 @@ FEWEST = 3  # blocks: two calls of one function are no stack of layers
 
 
 class Blocks(msgspec.Struct, frozen=True):
-    """What of each block backward waits for, but its output, and the event before which the block has ended."""
+    """What of each block backward waits for, but its output, and the event at which the block has ended."""
 
     rows: list[I64]
     ends: list[int]
@@ -43,7 +43,9 @@ def _called(facts: DeviceMemoryFacts, calls: ModuleCalls) -> Blocks | None:
     waiting = np.flatnonzero(facts.kinds == ACTIVATIONS)
     waiting = waiting[np.argsort(lives.born[waiting], kind="stable")]
     made = np.concatenate([[0], np.cumsum(lives.asked[waiting])])
-    stretch = phases.stretch_of(calls.last)  # a forward is told by its first activation, and a call may begin before
+    stretch = phases.stretch_of(
+        calls.last
+    )  # a forward is told by its first activation, and a call may begin before
     forward = np.flatnonzero(phases.phase[np.maximum(stretch, 0)] == FORWARD)
     within = [np.searchsorted(lives.born[waiting], at) for at in (calls.first, calls.last + 1)]
     held = made[within[1]] - made[within[0]]
@@ -56,7 +58,9 @@ def _called(facts: DeviceMemoryFacts, calls: ModuleCalls) -> Blocks | None:
     if best is None:
         return None
     chosen = best[1][np.argsort(calls.first[best[1]], kind="stable")]
-    rows, ends, handed = [], [], []
+    rows: list[I64] = []
+    ends: list[int] = []
+    handed: list[tuple[int, int]] = []
     for one in chosen.tolist():
         block = waiting[within[0][one] : within[1][one]]
         if len(block) < 2:

@@ -1,7 +1,7 @@
 """What a trace says of the allocator (`profile_memory=True`), in the same columns as a snapshot.
 
-An event has a time and a thread, and no stack: that is what runs around it there. Every level of the rows of a
-thread is a row of stretches that do not overlap, so one search a level finds it for all events together.
+An event has a time and a thread, and no stack: that is what runs around it there. Every level of the rows of
+a thread is stretches that do not overlap, so one search a level finds it for all events together.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _whole(allocated: int, reserved: int) -> Segments:
     return Segments(np.zeros(1, np.uint64), one * reserved, one * allocated, one * allocated, no, no)
 
 
-# -- what was there before: only its sum is told ---------------------------------------------------------------
+# -- what was there before: only its sum is told -----------------------------------------------------------
 
 
 def _split(history: MemoryHistory) -> MemoryHistory:
@@ -163,10 +163,11 @@ def _gradients(facts: DeviceMemoryFacts) -> I64:
     whole = [at for at in np.flatnonzero(phases.phase == BACKWARD) if phases.end(int(at)) < phases.count]
     if not whole:
         return np.zeros(0, np.int64)
-    return lives.asked[(facts.kinds == GRADIENTS) & (phases.stretch_of(lives.born) == whole[0])]
+    first: I64 = lives.asked[(facts.kinds == GRADIENTS) & (phases.stretch_of(lives.born) == whole[0])]
+    return first
 
 
-# -- what runs around an event ---------------------------------------------------------------------------------
+# -- what runs around an event -----------------------------------------------------------------------------
 
 
 class _Around:
@@ -217,7 +218,7 @@ class _Around:
         path = np.where(in_engine & (before != BACKWARD_PASS), 0, self._path[mine])
         named = frame >= 0
         pairs = path[named] * (len(self.frames) + 1) + frame[named]
-        distinct, first, place = np.unique(pairs, return_index=True, return_inverse=True)
+        _, first, place = np.unique(pairs, return_index=True, return_inverse=True)
         start = len(self._paths)
         self._paths += zip(path[named][first].tolist(), frame[named][first].tolist(), strict=True)
         path[named] = start + place.reshape(-1)
@@ -243,7 +244,9 @@ class _Around:
             self._numbers[name] = len(self.frames)
             found = PROFILED_FRAME.match(name)
             self.frames.append(
-                CodeFrame(found["function"], found["file"], int(found["line"])) if found else CodeFrame(name, "", 0)
+                CodeFrame(found["function"], found["file"], int(found["line"]))
+                if found
+                else CodeFrame(name, "", 0)
             )
         return self._numbers[name]
 
@@ -254,7 +257,10 @@ class _Around:
         way, first, last = np.concatenate(self._calls, axis=1)
         first, after = np.searchsorted(rows, first), np.searchsorted(rows, last, side="right")
         some = after > first
-        names = [self.frames[frame].name.removeprefix("nn.Module: ") if frame >= 0 else "" for _, frame in self._paths]
+        names = [
+            self.frames[frame].name.removeprefix("nn.Module: ") if frame >= 0 else ""
+            for _, frame in self._paths
+        ]
         return ModuleCalls(way[some], first[some], after[some] - 1, names)
 
     def _as_stacks(self) -> list[list[int]]:
@@ -282,5 +288,3 @@ def _levels(timeline: Timeline) -> list[I64]:
     by_depth = np.argsort(depth, kind="stable")
     counts = np.bincount(depth)
     return np.split(opened[by_depth], np.cumsum(counts)[:-1])
-
-

@@ -192,7 +192,7 @@ COLUMN_TYPES: dict[str, type[np.generic]] = {
 
 
 class MemorySamples(msgspec.Struct, frozen=True):
-    """What the allocator did, and its totals after it (profile_memory=True); of the host where no device is."""
+    """What the allocator did, and its totals after it (profile_memory=True); of the host if no device is."""
 
     time: I64
     device: I32  # -1: the host

@@ -14,9 +14,9 @@ def _sdpa(facts: DeviceMemoryFacts) -> Iterator[Rung]:
     found = written_out(facts)
     if found is not None:
         # A fused backward works in tiles as well.
-        low = played(facts).without(found.matrices | found.in_backward).peak
-        high = played(facts).without(found.matrices).peak
-        yield rung("sdpa", low, high, line=found.line, count=found.times)
+        likely = played(facts).without(found.matrices | found.in_backward).peak
+        most = played(facts).without(found.matrices).peak
+        yield rung("sdpa", likely, most, tried=1, line=found.line, count=found.times)
 
 
 RUNGS = (_sdpa,)

@@ -1,4 +1,4 @@
-"""What an optimizer keeps of each weight, what it makes during its step, and whether gradients stay after it."""
+"""What an optimizer keeps of each weight, what its step makes, and whether gradients stay after it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from findwall.memory.device_memory import DeviceMemoryFacts
+from findwall.memory.lives import Mask
 from findwall.memory.memory_kinds import GRADIENTS, STATE, TEMPORARIES
 from findwall.memory.memory_ladder import Rung, rung
-from findwall.memory.memory_phases import OPTIMIZER, Phases
-from findwall.memory.played_memory import Mask, Played, gradients_stay, played
-from findwall.model.memory_history import I64
+from findwall.memory.memory_phases import BACKWARD, OPTIMIZER, Phases
+from findwall.memory.played_memory import Played, gradients_stay, played
+from findwall.model.memory_history import HOST, I64
 
 BYTES_OF_EIGHT_BITS = 0.25  # of an fp32 state, beside one scale for many values
 
@@ -23,19 +24,24 @@ def _optimizers(facts: DeviceMemoryFacts) -> Iterator[Rung]:
     first, later = _copies(facts)
     bare = played(facts).without(_passing(facts))
     line = _line(facts, _passing(facts) if _passing(facts).any() else facts.kinds == STATE)
-    yield rung("fused-optimizer", bare.peak, line=line)
-    if later.any():
-        yield rung("sgd-momentum", bare.without(later).peak)
-        yield rung("sgd", bare.without(first | later).peak)
-        eighth = np.where(first | later, bare.lives.asked * BYTES_OF_EIGHT_BITS, bare.lives.asked)
-        yield rung("8-bit-optimizer", bare.sized(eighth).peak, longer=0.0)
-        yield rung("foreach-optimizer", _with_lists(bare).peak)
-        yield rung("no-foreach", _with_lists(bare, one_by_one=True).peak)
+    yield rung("fused-optimizer", bare.peak, tried=1, line=line)
+    if not later.any():
+        return
+    eighth = np.where(first | later, bare.lives.asked * BYTES_OF_EIGHT_BITS, bare.lives.asked)
+    yield rung("8-bit-optimizer", bare.sized(eighth).peak, tried=8, price="numerics", line=line)
+    yield rung("sgd-momentum", bare.without(later).peak, tried=9, price="training", line=line)
+    yield rung("sgd", bare.without(first | later).peak, tried=10, price="training", line=line)
+    yield rung("foreach-optimizer", _in_lists(bare).peak, line=line)
+    yield rung("single-tensor-optimizer", _one_by_one(bare).peak, tried=2, price="time", line=line)
+    if facts.history.device != HOST:
+        held = facts.kinds == STATE
+        yield rung("offload-state", bare.without(held).peak, tried=11, price="host", line=line)
 
 
 def _passing(facts: DeviceMemoryFacts) -> Mask:
     """What its step makes and gives back."""
-    return (facts.kinds == TEMPORARIES) & (facts.born_in == OPTIMIZER)
+    found: Mask = (facts.kinds == TEMPORARIES) & (facts.born_in == OPTIMIZER)
+    return found
 
 
 def _copies(facts: DeviceMemoryFacts) -> tuple[Mask, Mask]:
@@ -44,8 +50,11 @@ def _copies(facts: DeviceMemoryFacts) -> tuple[Mask, Mask]:
     asked = facts.walk.lives.asked
     weights = _weights(facts)
     first, later = np.zeros(len(asked), np.bool_), np.zeros(len(asked), np.bool_)
-    for size in np.unique(asked[rows]).tolist():
-        mine = rows[asked[rows] == size]
+    # Some optimizers write their state anew in every step: of each moment of birth so many are the first.
+    key = np.stack([asked[rows], facts.phases.stretch_of(facts.walk.lives.born[rows])])
+    distinct, place = np.unique(key, axis=1, return_inverse=True)
+    for at, size in enumerate(distinct[0].tolist()):
+        mine = rows[place.reshape(-1) == at]
         count = int((weights == size).sum())
         first[mine[:count]] = True
         later[mine[count:]] = True
@@ -59,16 +68,20 @@ def _weights(facts: DeviceMemoryFacts) -> I64:
     if len(rows) == 0:
         return np.zeros(0, np.int64)
     stretch = facts.phases.stretch_of(lives.born[rows])
-    return lives.asked[rows[stretch == np.bincount(stretch).argmax()]]
+    sizes: I64 = lives.asked[rows[stretch == np.bincount(stretch).argmax()]]
+    return sizes
 
 
-def _with_lists(bare: Played, one_by_one: bool = False) -> Played:
-    """Adam's arithmetic beside the weights: a copy of all of them at once, or of one, twice."""
-    facts = bare.facts
-    born, died = _steps(facts.phases)
-    weights = _weights(facts)
-    size = 2 * int(weights.max()) if one_by_one else int(weights.sum())
-    return bare.and_also(born, died, np.full(len(born), size))
+def _in_lists(bare: Played) -> Played:
+    """Adam's arithmetic for all weights together: a copy of them all beside the state."""
+    born, died = _steps(bare.facts.phases)
+    return bare.and_also(born, died, np.full(len(born), int(_weights(bare.facts).sum())))
+
+
+def _one_by_one(bare: Played) -> Played:
+    """The same for one weight after the other: two copies of one."""
+    born, died = _steps(bare.facts.phases)
+    return bare.and_also(born, died, np.full(len(born), 2 * int(_weights(bare.facts).max())))
 
 
 def _steps(phases: Phases) -> tuple[I64, I64]:
@@ -79,8 +92,23 @@ def _steps(phases: Phases) -> tuple[I64, I64]:
 
 
 def _set_to_none(facts: DeviceMemoryFacts) -> Iterator[Rung]:
-    """Gradients that are set to zero are there during the next forward pass as well."""
-    yield rung("keep-gradients", gradients_stay(played(facts)).peak)
+    """Gradients that are set to zero are there during the next forward pass; those set to None are not."""
+    kept = (facts.kinds == GRADIENTS) & (facts.walk.lives.died >= facts.phases.count)
+    backward = np.flatnonzero(facts.phases.phase == BACKWARD)
+    if len(backward) < 2:
+        return
+    if not (kept & (facts.walk.lives.born < facts.phases.start[backward[1]])).any():
+        yield rung("keep-gradients", gradients_stay(played(facts)).peak)
+        return
+    start = facts.phases.start[backward]
+    end = np.append(start[1:], facts.phases.count)
+    for at, one in enumerate(backward.tolist()):
+        after = min(one + 2, len(facts.phases.start))  # backward, and the update that follows it
+        end[at] = facts.phases.end(after - 1)
+    given = played(facts).without(kept)
+    total = int(facts.walk.lives.asked[kept].sum())
+    again = given.and_also(start, end, np.full(len(start), total))
+    yield rung("set-to-none", again.peak, tried=1)
 
 
 def _line(facts: DeviceMemoryFacts, rows: Mask) -> int:

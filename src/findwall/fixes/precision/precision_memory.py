@@ -1,7 +1,7 @@
 """Sixteen bits: of all that has a number format, or, with autocast, of what its ops make.
 
-Autocast keeps weights in fp32 and makes a copy of each in bf16 that lives until backward has used it: two bytes
-a weight more. What it makes narrow are the results of products and convolutions, and what follows them.
+Autocast keeps weights in fp32 and makes a copy of each in bf16 that lives until backward has used it: two
+bytes a weight more. What it makes narrow are the results of products and convolutions, and what follows.
 """
 
 from __future__ import annotations
@@ -11,35 +11,34 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from findwall.memory.autocast_ops import (
+    ADDS,
+    CASTS,
+    KEEPS_ITS_RESULT,
+    LARGE,
+    NARROW,
+    OF_A_WEIGHT,
+    SUMMED_WIDE,
+    WHOLE_NUMBERS,
+    WIDE,
+    WIDE_ON_DEVICES,
+)
 from findwall.memory.device_memory import DeviceMemoryFacts
-from findwall.memory.memory_kinds import ACTIVATIONS, GRADIENTS, PARAMETERS, STATE, TEMPORARIES
+from findwall.memory.lives import Mask
+from findwall.memory.memory_kinds import (
+    ACTIVATIONS,
+    BEFORE_RECORDING,
+    GRADIENTS,
+    PARAMETERS,
+    STATE,
+    TEMPORARIES,
+)
 from findwall.memory.memory_ladder import Rung, rung
 from findwall.memory.memory_phases import BACKWARD, FORWARD
-from findwall.memory.played_memory import Mask, played
+from findwall.memory.played_memory import played
 from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.intervals import F64
 from findwall.model.memory_history import HOST, I64
-
-# As torch's own lists of autocast name them.
-NARROW = frozenset(
-    "conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d convolution _convolution "
-    "addmm addmv addr matmul einsum mm mv linear addbmm baddbmm bmm chain_matmul linalg_multi_dot prelu lstm gru "
-    "lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell scaled_dot_product_attention".split()
-)
-WIDE = frozenset(
-    "binary_cross_entropy_with_logits mse_loss nll_loss nll_loss_nd cross_entropy_loss l1_loss smooth_l1_loss huber_loss "
-    "kl_div prod cdist grid_sampler".split()
-)
-WIDE_ON_DEVICES = frozenset(
-    "exp log pow rsqrt reciprocal softplus layer_norm native_layer_norm rms_norm group_norm softmax log_softmax "
-    "cumsum cumprod norm sum logsumexp upsample_nearest2d upsample_bilinear2d dist".split()
-)
-KEEPS_ITS_RESULT = frozenset("softmax exp sigmoid tanh relu threshold".split())  # for its own backward
-SUMMED_WIDE = frozenset(("mm",))
-CASTS = frozenset(("_to_copy", "to"))
-LARGE = 1 << 12  # bytes: smaller weights are biases and norms, which autocast leaves
-ADDS = frozenset(("add", "sub", "add_"))
-WHOLE_NUMBERS = frozenset("randint arange argmax topk sort eq lt gt randperm nonzero bernoulli_ triu".split())
-OF_A_WEIGHT = NARROW | {"convolution_backward", "linear_backward", "mkldnn_convolution_backward_weights"}
 
 
 def _all_of_it(facts: DeviceMemoryFacts) -> Iterator[Rung]:
@@ -48,7 +47,18 @@ def _all_of_it(facts: DeviceMemoryFacts) -> Iterator[Rung]:
         return
     lives, whole = facts.walk.lives, _Forward(facts).counts
     half = played(facts).sized(np.where(whole, lives.asked, lives.asked // 2))
-    yield rung("pure-bf16", half.and_also(*_summed_wide(facts)).peak, half.peak)
+    yield rung("pure-bf16", half.and_also(*_summed_wide(facts)).peak, half.peak, tried=3, price="training")
+
+
+def _weights(facts: DeviceMemoryFacts) -> Mask:
+    """A life for each weight that is a matrix: its gradient, or, where nothing is trained, what was there."""
+    large = facts.walk.lives.asked >= LARGE
+    gradients: Mask = (facts.kinds == GRADIENTS) & (facts.born_in == BACKWARD)
+    if gradients.any():
+        gradients &= large
+        return gradients
+    there: Mask = np.isin(facts.kinds, (PARAMETERS, BEFORE_RECORDING)) & large
+    return there
 
 
 def _summed_wide(facts: DeviceMemoryFacts) -> tuple[I64, I64, I64]:
@@ -56,19 +66,22 @@ def _summed_wide(facts: DeviceMemoryFacts) -> tuple[I64, I64, I64]:
     lives = facts.walk.lives
     sums = [stack for stack in np.unique(lives.stack).tolist() if facts.stacks.ops(stack) & SUMMED_WIDE]
     on_host = facts.history.device == HOST
-    rows = np.flatnonzero(np.isin(lives.stack, sums) & (lives.born >= 0)) if on_host else np.zeros(0, np.int64)
+    rows = (
+        np.flatnonzero(np.isin(lives.stack, sums) & (lives.born >= 0)) if on_host else np.zeros(0, np.int64)
+    )
     return lives.born[rows], lives.born[rows] + 1, lives.asked[rows]
 
 
-
-
 def _is_narrow(facts: DeviceMemoryFacts) -> bool:
-    """Whether the job casts its weights in every forward: then it uses autocast already."""
+    """Whether the job casts most of its weights: then it uses autocast already."""
     lives = facts.walk.lives
     casts = [stack for stack in np.unique(lives.stack).tolist() if facts.stacks.ops(stack) & CASTS]
     made = (facts.born_in == FORWARD) & np.isin(lives.stack, casts)
-    weights = lives.asked[(facts.kinds == GRADIENTS) & (lives.asked >= LARGE)]
-    return bool(np.isin(weights, 2 * lives.asked[made]).mean() > MAJORITY_SHARE) if len(weights) else False
+    weights = lives.asked[_weights(facts)]
+    sizes, count = np.unique(weights, return_counts=True)
+    found = np.array([(lives.asked[made] == size // 2).sum() for size in sizes.tolist()])
+    cast = int((sizes * np.minimum(count, found)).sum())
+    return len(sizes) > 0 and cast > MAJORITY_SHARE * int((sizes * count).sum())
 
 
 def _autocast(facts: DeviceMemoryFacts) -> Iterator[Rung]:
@@ -84,7 +97,7 @@ def _autocast(facts: DeviceMemoryFacts) -> Iterator[Rung]:
         given = played(facts).sized(np.where(forward.narrow | narrow, lives.asked // 2, lives.asked))
         given = given.and_also(*_copies(facts)).and_also(*forward.also())
         peaks += [given.and_also(*_summed_wide(facts)).peak, given.peak]
-    yield rung("bf16-autocast", *peaks)
+    yield rung("bf16-autocast", *peaks, tried=2, price="numerics")
 
 
 def _knows_ops(facts: DeviceMemoryFacts) -> bool:
@@ -93,21 +106,24 @@ def _knows_ops(facts: DeviceMemoryFacts) -> bool:
 
 
 def _copies(facts: DeviceMemoryFacts) -> tuple[I64, I64, I64]:
-    """A copy of each weight that an op of autocast reads, from the start of forward to its gradient."""
+    """A copy of each weight that autocast's ops read, from the start of forward to its gradient."""
     lives, phases = facts.walk.lives, facts.phases
-    ops = {stack: bool(facts.stacks.ops(stack) & OF_A_WEIGHT) for stack in np.unique(lives.stack).tolist()}
-    rows = np.flatnonzero((facts.kinds == GRADIENTS) & (facts.born_in == BACKWARD))
-    rows = rows[np.array([ops[stack] for stack in lives.stack[rows].tolist()], np.bool_)]
+    rows = np.flatnonzero(_weights(facts))
+    trained = facts.kinds[rows] == GRADIENTS
+    read = {stack: bool(facts.stacks.ops(stack) & OF_A_WEIGHT) for stack in np.unique(lives.stack).tolist()}
+    told = np.array([read[stack] for stack in lives.stack[rows].tolist()], np.bool_)
+    rows, trained = rows[told | ~trained], trained[told | ~trained]
     before = np.maximum(phases.stretch_of(lives.born[rows]) - 1, 0)
+    start = phases.start[np.where(trained, before, np.flatnonzero(phases.phase == FORWARD)[0])]
+    end = np.where(trained, lives.born[rows] + 1, phases.count)
     # Of its gradient there is one in bf16 for a moment as well.
-    born = np.concatenate([phases.start[before], lives.born[rows]])
-    died = np.concatenate([lives.born[rows] + 1, lives.born[rows] + 1])
-    return born, died, np.tile(lives.asked[rows] // 2, 2)
+    born, died = np.concatenate([start, lives.born[rows[trained]]]), np.concatenate([end, end[trained]])
+    return born, died, np.concatenate([lives.asked[rows], lives.asked[rows[trained]]]) // 2
 
 
 class _Forward:
-    """Which lives of the forward passes autocast makes narrow: each as its op says, or as what it was made of,
-    which is most likely the latest that is as large."""
+    """Which lives of the forward passes autocast makes narrow: each as its op says, or as what it was made
+    of, which is most likely the latest that is as large."""
 
     def __init__(self, facts: DeviceMemoryFacts) -> None:
         self._facts, self._lives = facts, facts.walk.lives
@@ -124,12 +140,13 @@ class _Forward:
         for row in self._rows.tolist():
             self._make(row)
 
-    def share_of(self, sizes: I64) -> np.ndarray:
+    def share_of(self, sizes: I64) -> F64:
         """Of each size, how much of what forward made of it is narrow."""
         made, place = np.unique(self._lives.asked[self._rows], return_inverse=True)
         share = np.bincount(place, self.narrow[self._rows]) / np.bincount(place) if len(made) else np.zeros(0)
         at = np.minimum(np.searchsorted(made, sizes), max(len(made) - 1, 0))
-        return np.where(made[at] == sizes, share[at], 0.0) if len(made) else np.zeros(len(sizes))
+        found: F64 = np.where(made[at] == sizes, share[at], 0.0) if len(made) else np.zeros(len(sizes))
+        return found
 
     def also(self) -> tuple[I64, I64, I64]:
         born, died, asked = np.array(self._more or np.zeros((0, 3)), np.int64).T
@@ -159,7 +176,7 @@ class _Forward:
         return bool(self._ops[int(self._lives.stack[row])] & (WIDE | WIDE_ON_DEVICES))
 
     def _cast_input(self, row: int) -> None:
-        """What the op reads is cast first; backward keeps the copy, and of the original only who else reads it."""
+        """What the op reads is cast first; backward keeps the copy, and the original if another reads it."""
         lives, given = self._lives, self._latest
         if given < 0 or self.narrow[given] or self.counts[given] or lives.died[given] <= lives.born[row]:
             return

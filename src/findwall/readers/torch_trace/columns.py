@@ -316,8 +316,7 @@ def _memory_samples(builder: ChunkBuilder, instants: list[Instant]) -> NDArray[n
     except OverflowError:
         table, readable = np.zeros((len(found), 5), np.int64), np.zeros(len(found), np.bool_)
     thread = builder.threads.ids([(entry.pid, entry.tid) for entry in found], len(found))
-    parts = [time[:, None], table, thread[:, None]]
-    samples: NDArray[np.int64] = np.concatenate(parts, axis=1).T[:, readable]
+    samples: NDArray[np.int64] = np.column_stack([time, table, thread]).T[:, readable]
     return samples
 
 
