@@ -148,13 +148,10 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def write(rows: list[dict[str, Any]], device: str, of_aside: bool) -> None:
     """The table, beside that of the other jobs."""
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    rows = [
-        {key: round(one, 4) if isinstance(one, float) else one for key, one in row.items()} for row in rows
-    ]
-    kept.setdefault(device, {})["kept_aside" if of_aside else "open"] = {
-        "summary": summary(rows),
-        "rows": rows,
-    }
+    for row in rows:
+        row |= {key: round(one, 4) for key, one in row.items() if isinstance(one, float)}
+    mine = kept.setdefault(device, {})
+    mine["kept_aside" if of_aside else "open"] = {"summary": summary(rows), "rows": rows}
     RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
 
 

@@ -93,6 +93,7 @@ WORDS: dict[str, Words] = {
     ),
     "memory-rung/fused-optimizer": _rung("use a fused optimizer step[[ in place of {places[0]}]]"),
     "memory-rung/single-tensor-optimizer": _rung("pass foreach=False to the optimizer[[ at {places[0]}]]"),
+    "memory-rung/foreach-optimizer": _rung("pass foreach=True to the optimizer[[ at {places[0]}]]"),
     "memory-rung/8-bit-optimizer": _rung(
         "keep the optimizer's state in 8 bits, as bitsandbytes' AdamW8bit does"
     ),
