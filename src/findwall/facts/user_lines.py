@@ -16,7 +16,7 @@ from findwall.model.claims import Claim
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.model.measured_run import HostLine
-from findwall.step.own_frames import LIBRARY, PROFILED_FRAME, is_own
+from findwall.step.call_names import LIBRARY, PROFILED_FRAME, is_own
 from findwall.step.step_facts import StepFacts
 
 # Both chosen by hand, not calibrated.

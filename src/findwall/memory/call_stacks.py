@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from findwall.model.memory_history import I32, CodeFrame, MemoryHistory
-from findwall.step.own_frames import is_own
+from findwall.step.call_names import is_own
 
 # Who calls the outermost function of a thread: the interpreter a script's, `threading` the others'.
 MAIN_ROOTS = ("<module>", "_run_module_as_main", "_run_code")
@@ -89,7 +89,7 @@ class CallStacks:
         found: list[CodeFrame | None] = []
         for stack, frames in enumerate(self._stacks):
             python = self.python(stack)
-            ops = (self._frames[frame] for frame in reversed(frames) if not self._frames[frame].file)
+            ops = (frame for frame in map(self._frames.__getitem__, reversed(frames)) if frame.is_op)
             own = (frame for frame in python if is_own(frame.file))
             found.append(next(chain(own, python, ops), None))
         return [*found, None]

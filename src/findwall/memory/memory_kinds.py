@@ -17,7 +17,7 @@ from findwall.memory.call_stacks import CallStacks
 from findwall.memory.lives import BEFORE, Lives
 from findwall.memory.memory_phases import BACKWARD, FORWARD, OPTIMIZER, SET_UP, Phases
 from findwall.model.diagnosis import MemoryKind
-from findwall.model.memory_history import I64, DeviceHistory, OwnedMemory
+from findwall.model.memory_history import I64, U64, DeviceHistory, OwnedMemory
 
 KINDS: tuple[MemoryKind, ...] = get_args(MemoryKind)
 (
@@ -52,13 +52,21 @@ def name_owned(found: Codes, lives: Lives, history: DeviceHistory, owned: OwnedM
     at[owned.time[mine] < 0] = len(events) - 1
     for moment in np.unique(at).tolist():
         looked = mine[at == moment]
-        alive = np.flatnonzero(lives.alive_at(moment))
-        alive = alive[np.argsort(lives.address[alive], kind="stable")]
-        place = np.searchsorted(lives.address[alive], owned.address[looked], side="right") - 1
-        row = alive[np.maximum(place, 0)]
-        end = lives.address[row] + lives.held[row].astype(np.uint64)
-        holds = (place >= 0) & (owned.address[looked] < end)
-        found[row[holds]] = [KINDS.index(owned.kind[one]) for one in looked[holds].tolist()]
+        row = holder(lives, moment, owned.address[looked])
+        named = [KINDS.index(owned.kind[one]) for one in looked[row >= 0].tolist()]
+        found[row[row >= 0]] = named
+
+
+def holder(lives: Lives, event: int, address: U64) -> I64:
+    """The life that holds each address right after an event; -1 where none does."""
+    alive = np.flatnonzero(lives.alive_at(event))
+    if len(alive) == 0:
+        return np.full(len(address), -1, np.int64)
+    alive = alive[np.argsort(lives.address[alive], kind="stable")]
+    place = np.searchsorted(lives.address[alive], address, side="right") - 1
+    row = alive[np.maximum(place, 0)]
+    holds = (place >= 0) & (address < lives.address[row] + lives.held[row].astype(np.uint64))
+    return np.where(holds, row, -1)
 
 
 class _Sorting:

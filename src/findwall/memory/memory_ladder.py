@@ -9,12 +9,19 @@ import msgspec
 
 from findwall.memory.device_memory import DeviceMemoryFacts
 
+TENTHS = 10  # of the peak: changes that differ by less are alike
 WORTH_A_RUNG = 0.01  # of the peak: less is within what a prediction misses
 
 
 Price = Literal["none", "time", "numerics", "training", "ranks", "host"]
 # What a person gives up least for comes first: nothing; then time or bits; then another training or machine.
-_DEAR: dict[Price, int] = {"none": 0, "time": 1, "numerics": 1, "training": 2, "ranks": 2, "host": 2}
+_CHEAP: tuple[tuple[Price, ...], ...] = (("none",), ("time", "numerics"), ("training", "ranks", "host"))
+# What is alike otherwise comes in the order in which people are told to try it.
+_TRIED = (
+    *("set-to-none", "sdpa", "fused-optimizer", "foreach-optimizer", "single-tensor-optimizer"),
+    *("bf16-autocast", "pure-bf16", "checkpoint-blocks", "accumulate-gradients", "smaller-batch"),
+    *("zero-1", "zero-2", "zero-3", "8-bit-optimizer", "sgd-momentum", "sgd", "offload-state", "qlora"),
+)
 
 
 class Rung(msgspec.Struct, frozen=True):
@@ -24,7 +31,6 @@ class Rung(msgspec.Struct, frozen=True):
     low: int
     mid: int
     high: int
-    tried: int = 99  # its place among what people try first
     price: Price = "none"
     longer: float = 0.0  # by how much of the step it makes the step longer
     line: int = -1  # of the job that it concerns; -1: nobody knows it
@@ -53,6 +59,9 @@ def ladder(facts: DeviceMemoryFacts, edits: Iterable[Edit]) -> list[Rung]:
     away, and what is alike in the order in which people try it."""
     most = (1.0 - WORTH_A_RUNG) * facts.peak_bytes
     found = [one for one in predicted(facts, edits) if one.high <= most]
-    return sorted(
-        found, key=lambda one: (_DEAR[one.price], round(10 * one.mid / facts.peak_bytes), one.tried)
-    )
+    return sorted(found, key=lambda one: _place(one, facts.peak_bytes))
+
+
+def _place(one: Rung, peak: int) -> tuple[int, int, int]:
+    dear = next(at for at, prices in enumerate(_CHEAP) if one.price in prices)
+    return dear, round(TENTHS * one.mid / peak), _TRIED.index(one.fix) if one.fix in _TRIED else len(_TRIED)

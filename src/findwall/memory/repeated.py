@@ -72,8 +72,9 @@ def _called(facts: DeviceMemoryFacts, calls: ModuleCalls) -> Blocks | None:
             handed.append((given, len(rows)))
         rows.append(block)
         ends.append(end)
-    of, _ = facts.lines
-    line = int(of[rows[0][0]]) if rows else -1
+    if not rows:
+        return None
+    line = int(facts.lines[0][rows[0][0]])
     return Blocks(rows, ends, best[0], line, calls.names[int(calls.way[chosen[0]])], tuple(handed))
 
 

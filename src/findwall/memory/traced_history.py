@@ -13,7 +13,7 @@ import numpy as np
 
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
 from findwall.memory.lives import BEFORE, walk
-from findwall.memory.memory_kinds import GRADIENTS, STATE
+from findwall.memory.memory_kinds import GRADIENTS, STATE, holder
 from findwall.memory.memory_phases import BACKWARD
 from findwall.model.events import Bool, Kind, MemorySamples, Timeline
 from findwall.model.memory_history import (
@@ -36,9 +36,8 @@ from findwall.model.memory_history import (
     OwnedMemory,
     Segments,
 )
-from findwall.step.call_names import OPTIMIZER_STEP, PROFILER_STEP
+from findwall.step.call_names import OPTIMIZER_STEP, PROFILED_FRAME, PROFILER_STEP
 from findwall.step.links import BACKWARD as ENGINE
-from findwall.step.own_frames import PROFILED_FRAME
 
 # What is another name in every step or every module, or names an address.
 _PASSED_OVER = re.compile(rf"{PROFILER_STEP.pattern}|^<built-in ")
@@ -102,8 +101,8 @@ def _with_owned(history: DeviceHistory, owned: OwnedMemory | None) -> DeviceHist
     if owned is None:
         return history
     mine = np.flatnonzero((owned.device == history.device) & (owned.time < 0))
-    events = history.events
-    mine = mine[~np.isin(owned.address[mine], events.address)]
+    lives = walk(history).lives
+    mine = mine[holder(lives, len(history.events) - 1, owned.address[mine]) < 0]
     _, first = np.unique(owned.address[mine], return_index=True)
     return _with_blocks(history, owned.address[mine[first]], owned.size[mine[first]])
 

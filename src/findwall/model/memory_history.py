@@ -60,6 +60,11 @@ class CodeFrame(msgspec.Struct, frozen=True, array_like=True):
     def is_python(self) -> bool:
         return self.file.endswith(".py") or self.file.startswith("<")
 
+    @property
+    def is_op(self) -> bool:
+        """An op of torch as a trace names it: of no file."""
+        return not self.file and ("::" in self.name or "#" in self.name)
+
 
 class MemoryEvents(msgspec.Struct, frozen=True):
     """What the allocator did on one device, in its order."""

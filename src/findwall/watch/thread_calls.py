@@ -17,7 +17,7 @@ import msgspec
 
 from findwall.model.catalogue import FAIR_PART
 from findwall.model.watched import SeenStack, StackFrame
-from findwall.step.own_frames import STDLIB
+from findwall.step.call_names import STDLIB
 
 # What a look can find, in the order in which a stack is asked.
 DOINGS = ("starts", "compiles", "loader", "collective", "reads", "ops", "stalls", "waits", "python")

@@ -43,7 +43,7 @@ def over_ranks(facts: DeviceMemoryFacts, ranks: int) -> list[Rung]:
     for stage, (mine, (likely, most)) in enumerate(zip(shared, beside, strict=True), 1):
         least = _parts(facts, mine, ranks).peak
         peaks = (least + likely, least, least + most)
-        found.append(rung(f"zero-{stage}", *peaks, tried=7, price="ranks", count=ranks))
+        found.append(rung(f"zero-{stage}", *peaks, price="ranks", count=ranks))
     return found
 
 
@@ -67,7 +67,7 @@ def _adapters(facts: DeviceMemoryFacts) -> Iterator[Rung]:
         for part in FOUR_BITS
     ]
     low, high = (played(facts).sized(one).peak for one in sizes)
-    yield rung("qlora", (low + high) // 2, low, high, tried=12, price="training")
+    yield rung("qlora", (low + high) // 2, low, high, price="training")
 
 
 RUNGS = (_sharded, _adapters)

@@ -16,7 +16,7 @@ def _sdpa(facts: DeviceMemoryFacts) -> Iterator[Rung]:
         # A fused backward works in tiles as well.
         likely = played(facts).without(found.matrices | found.in_backward).peak
         most = played(facts).without(found.matrices).peak
-        yield rung("sdpa", likely, most, tried=1, line=found.line, count=found.times)
+        yield rung("sdpa", likely, most, line=found.line, count=found.times)
 
 
 RUNGS = (_sdpa,)

@@ -18,15 +18,13 @@ def _smaller(facts: DeviceMemoryFacts) -> Iterator[Rung]:
     """Half the batch: what follows it is halved."""
     if not (facts.kinds == GRADIENTS).any():
         return
-    yield rung(
-        "smaller-batch", *(one.peak for one in with_batch(facts, HALF)), tried=6, price="training", count=2
-    )
+    yield rung("smaller-batch", *(one.peak for one in with_batch(facts, HALF)), price="training", count=2)
     # In parts, gradients of the first are there while the second is computed, and so is the whole batch.
     whole = (facts.kinds == INPUTS) & ~facts.stacks.calls_module[facts.walk.lives.stack]
     asked = facts.walk.lives.asked
     parts = [one.sized(np.where(whole, asked, one.lives.asked)) for one in with_batch(facts, HALF)]
     peaks = (gradients_stay(one).peak for one in parts)
-    yield rung("accumulate-gradients", *peaks, tried=5, price="time", count=2)
+    yield rung("accumulate-gradients", *peaks, price="time", count=2)
 
 
 RUNGS = (_smaller,)

@@ -39,7 +39,6 @@ def _checkpoint(facts: DeviceMemoryFacts) -> Iterator[Rung]:
     yield rung(
         "checkpoint-blocks",
         given.peak,
-        tried=4,
         price="time",
         longer=FORWARD_AGAIN,
         line=blocks.line,

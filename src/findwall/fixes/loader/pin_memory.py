@@ -133,7 +133,6 @@ FIX = Fix(
         COPIES_HIDDEN,
         COPIES_UNTOLD,
     ),
-    tried=7,
     apply=apply,
     patch=patch,
 )

@@ -24,18 +24,18 @@ def _optimizers(facts: DeviceMemoryFacts) -> Iterator[Rung]:
     first, later = _copies(facts)
     bare = played(facts).without(_passing(facts))
     line = _line(facts, _passing(facts) if _passing(facts).any() else facts.kinds == STATE)
-    yield rung("fused-optimizer", bare.peak, tried=1, line=line)
+    yield rung("fused-optimizer", bare.peak, line=line)
     if not later.any():
         return
     eighth = np.where(first | later, bare.lives.asked * BYTES_OF_EIGHT_BITS, bare.lives.asked)
-    yield rung("8-bit-optimizer", bare.sized(eighth).peak, tried=8, price="numerics", line=line)
-    yield rung("sgd-momentum", bare.without(later).peak, tried=9, price="training", line=line)
-    yield rung("sgd", bare.without(first | later).peak, tried=10, price="training", line=line)
+    yield rung("8-bit-optimizer", bare.sized(eighth).peak, price="numerics", line=line)
+    yield rung("sgd-momentum", bare.without(later).peak, price="training", line=line)
+    yield rung("sgd", bare.without(first | later).peak, price="training", line=line)
     yield rung("foreach-optimizer", _in_lists(bare).peak, line=line)
-    yield rung("single-tensor-optimizer", _one_by_one(bare).peak, tried=2, price="time", line=line)
+    yield rung("single-tensor-optimizer", _one_by_one(bare).peak, price="time", line=line)
     if facts.history.device != HOST:
         held = facts.kinds == STATE
-        yield rung("offload-state", bare.without(held).peak, tried=11, price="host", line=line)
+        yield rung("offload-state", bare.without(held).peak, price="host", line=line)
 
 
 def _passing(facts: DeviceMemoryFacts) -> Mask:
@@ -108,7 +108,7 @@ def _set_to_none(facts: DeviceMemoryFacts) -> Iterator[Rung]:
     given = played(facts).without(kept)
     total = int(facts.walk.lives.asked[kept].sum())
     again = given.and_also(start, end, np.full(len(start), total))
-    yield rung("set-to-none", again.peak, tried=1)
+    yield rung("set-to-none", again.peak)
 
 
 def _line(facts: DeviceMemoryFacts, rows: Mask) -> int:

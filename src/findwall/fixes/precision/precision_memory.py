@@ -47,7 +47,7 @@ def _all_of_it(facts: DeviceMemoryFacts) -> Iterator[Rung]:
         return
     lives, whole = facts.walk.lives, _Forward(facts).counts
     half = played(facts).sized(np.where(whole, lives.asked, lives.asked // 2))
-    yield rung("pure-bf16", half.and_also(*_summed_wide(facts)).peak, half.peak, tried=3, price="training")
+    yield rung("pure-bf16", half.and_also(*_summed_wide(facts)).peak, half.peak, price="training")
 
 
 def _weights(facts: DeviceMemoryFacts) -> Mask:
@@ -97,7 +97,7 @@ def _autocast(facts: DeviceMemoryFacts) -> Iterator[Rung]:
         given = played(facts).sized(np.where(forward.narrow | narrow, lives.asked // 2, lives.asked))
         given = given.and_also(*_copies(facts)).and_also(*forward.also())
         peaks += [given.and_also(*_summed_wide(facts)).peak, given.peak]
-    yield rung("bf16-autocast", *peaks, tried=2, price="numerics")
+    yield rung("bf16-autocast", *peaks, price="numerics")
 
 
 def _knows_ops(facts: DeviceMemoryFacts) -> bool:
