@@ -92,7 +92,12 @@ HIDDEN, PASSING = 3 * MIB, 2 * MIB
 
 
 def train(
-    trace: Trace, steps: int = 2, first_state: bool = False, backward_on: int = 7, stacks: bool = False
+    trace: Trace,
+    steps: int = 2,
+    first_state: bool = False,
+    backward_on: int = 7,
+    stacks: bool = False,
+    casts: bool = False,
 ) -> None:
     """Linear layers: forward, backward on this thread, an optimizer's step; gradients set to None."""
     for step in range(steps):
@@ -102,13 +107,15 @@ def train(
             else trace.row("ProfilerStep#1", "user_annotation")
         ):
             for layer in range(len(WEIGHTS)):
-                _forward(trace, layer, stacks)
+                _forward(trace, layer, stacks, casts)
             for layer in reversed(range(len(WEIGHTS))):
                 with trace.row(ENGINE, thread=backward_on):
                     with trace.row("aten::mm", thread=backward_on):
                         trace.make(f"grad{layer}", WEIGHTS[layer], backward_on)
                         trace.make("upstream", PASSING, backward_on)
-                    trace.free(f"hidden{layer}", backward_on)
+                    for name in (f"hidden{layer}", f"inner{layer}", f"cast{layer}"):
+                        if name in trace.held:
+                            trace.free(name, backward_on)
                     trace.free("upstream", backward_on)
             with trace.row("Optimizer.step#AdamW.step", "user_annotation"):
                 for layer, size in enumerate(WEIGHTS):
@@ -122,12 +129,18 @@ def train(
                 trace.free(f"grad{layer}")
 
 
-def _forward(trace: Trace, layer: int, stacks: bool) -> None:
+def _forward(trace: Trace, layer: int, stacks: bool, casts: bool) -> None:
     with (
         trace.row(f"nn.Module: Block_{layer}", "python_function")
         if stacks
         else trace.row("block", "user_annotation")
     ):
+        if casts:
+            with trace.row("aten::to"), trace.row("aten::_to_copy"):
+                trace.make(f"cast{layer}", WEIGHTS[layer] // 2)
+        if stacks:
+            with trace.row("aten::gelu"):
+                trace.make(f"inner{layer}", HIDDEN)
         with trace.row("aten::linear"), trace.row("aten::addmm"):
             trace.make(f"hidden{layer}", HIDDEN)
         with trace.row("aten::relu"):

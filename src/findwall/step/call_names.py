@@ -1,5 +1,7 @@
-"""Ranges and calls that say what is done, by name: steps, optimizers, waits, allocation, compilation; whose code
-a frame of Python is."""
+"""Ranges and calls that say what is done, by name: steps, optimizers, waits, allocation, compilation.
+
+And whose code a frame of Python is.
+"""
 
 from __future__ import annotations
 
