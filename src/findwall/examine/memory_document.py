@@ -46,7 +46,7 @@ from findwall.model.diagnosis import (
 from findwall.model.events import Timeline
 from findwall.model.machine import Ceilings
 from findwall.model.measured_run import Run
-from findwall.model.memory_history import ACTIONS, HOST, OOM, CodeFrame, MemoryHistory
+from findwall.model.memory_history import ACTIONS, HOST, OOM, CodeFrame, MemoryHistory, OwnedMemory
 from findwall.units import GIB
 
 LINES_LISTED = 20
@@ -84,9 +84,12 @@ def diagnose_memory(run: Run, history: MemoryHistory, ceilings: Ceilings) -> Dia
     )
 
 
-def traced_memory(run: Run, timeline: Timeline | None) -> tuple[Memory, list[Claim]]:
-    """Of a run with a trace: as much as the trace tells, else the totals that the job itself asked for."""
-    history = traced_history(timeline) if timeline is not None else None
+def traced_memory(
+    run: Run, timeline: Timeline | None, owned: OwnedMemory | None = None
+) -> tuple[Memory, list[Claim]]:
+    """Of a run with a trace: as much as the trace tells, else the totals that the job itself asked for.
+    `owned`: the addresses that the run noted."""
+    history = traced_history(timeline, owned) if timeline is not None else None
     total = device_total(run)
     if history is None:
         return totals(run), []

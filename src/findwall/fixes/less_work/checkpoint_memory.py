@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from findwall.memory.device_memory import DeviceMemoryFacts
-from findwall.memory.lives import total
 from findwall.memory.memory_kinds import TEMPORARIES
 from findwall.memory.memory_ladder import Rung, rung
 from findwall.memory.memory_phases import FORWARD
@@ -49,16 +48,19 @@ def _checkpoint(facts: DeviceMemoryFacts) -> Iterator[Rung]:
 
 def _beside(facts: DeviceMemoryFacts, blocks: Blocks) -> I64:
     """By how much each block's forward takes more, at its most, than what backward waits for."""
-    lives, count = facts.walk.lives, facts.phases.count
-    passing = (facts.kinds == TEMPORARIES) & (facts.born_in == FORWARD)
+    lives = facts.walk.lives
+    passing = np.flatnonzero((facts.kinds == TEMPORARIES) & (facts.born_in == FORWARD))
+    passing = passing[np.argsort(lives.born[passing], kind="stable")]
+    born = lives.born[passing]
     found = []
     for rows, end in zip(blocks.rows, blocks.ends, strict=True):
         start = int(lives.born[rows].min())
-        made = np.zeros(len(lives), np.bool_)
-        made[rows] = True
-        made |= passing & (lives.born >= start - 1) & (lives.born <= end)
-        within = total(lives, np.where(made, lives.asked, 0), count)[start : end + 1]
-        found.append(max(int(within.max()) - int(lives.asked[rows].sum()), 0))
+        first, after = np.searchsorted(born, (start - 1, end + 1))
+        made = np.concatenate([rows, passing[first:after]])
+        time = np.concatenate([lives.born[made], lives.died[made]])
+        change = np.concatenate([lives.asked[made], -lives.asked[made]])
+        most = np.cumsum(change[np.lexsort((change, time))]).max()  # what dies at an event is gone after it
+        found.append(max(int(most) - int(lives.asked[rows].sum()), 0))
     return np.array(found, np.int64)
 
 

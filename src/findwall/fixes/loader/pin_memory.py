@@ -133,6 +133,7 @@ FIX = Fix(
         COPIES_HIDDEN,
         COPIES_UNTOLD,
     ),
+    tried=7,
     apply=apply,
     patch=patch,
 )
