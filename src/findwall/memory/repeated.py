@@ -58,6 +58,7 @@ def _called(facts: DeviceMemoryFacts, calls: ModuleCalls) -> Blocks | None:
     if best is None:
         return None
     chosen = best[1][np.argsort(calls.first[best[1]], kind="stable")]
+    around = _Around(facts)
     rows: list[I64] = []
     ends: list[int] = []
     handed: list[tuple[int, int]] = []
@@ -66,9 +67,9 @@ def _called(facts: DeviceMemoryFacts, calls: ModuleCalls) -> Blocks | None:
         if len(block) < 2:
             continue
         start, end = int(calls.first[one]), int(calls.last[one])
-        if not _returns_more(facts, start, end):
+        if not around.returns_more(start, end):
             block = np.delete(block, _last_made(block, lives.stack))
-        if (given := _given(facts, start)) >= 0:
+        if (given := around.given(start)) >= 0:
             handed.append((given, len(rows)))
         rows.append(block)
         ends.append(end)
@@ -78,22 +79,32 @@ def _called(facts: DeviceMemoryFacts, calls: ModuleCalls) -> Blocks | None:
     return Blocks(rows, ends, best[0], line, calls.names[int(calls.way[chosen[0]])], tuple(handed))
 
 
-def _returns_more(facts: DeviceMemoryFacts, first: int, last: int) -> bool:
-    """Whether a call makes and leaves what backward does not wait for: then that is its result."""
-    lives = facts.walk.lives
-    made = (lives.born >= first) & (lives.born <= last)
-    return bool((made & (lives.died > last) & (facts.kinds == TEMPORARIES)).any())
+class _Around:
+    """What of the forward passes is there around a call."""
 
+    def __init__(self, facts: DeviceMemoryFacts) -> None:
+        lives = facts.walk.lives
+        rows = np.flatnonzero(facts.born_in == FORWARD)
+        self._rows = rows[np.argsort(lives.born[rows], kind="stable")]
+        self._born, self._died = lives.born[self._rows], lives.died[self._rows]
+        self._stack = lives.stack[self._rows]
+        self._passes = facts.kinds[self._rows] == TEMPORARIES
+        self._starts = facts.phases.start
 
-def _given(facts: DeviceMemoryFacts, start: int) -> int:
-    """What was made last before a call, if it is still there and backward does not wait for it."""
-    lives = facts.walk.lives
-    there = np.flatnonzero((lives.born < start) & (lives.died > start) & (facts.born_in == FORWARD))
-    if len(there) == 0:
-        return -1
-    there = there[np.argsort(lives.born[there], kind="stable")]
-    last = int(there[_last_made(there, lives.stack)])
-    return last if facts.kinds[last] == TEMPORARIES else -1
+    def returns_more(self, first: int, last: int) -> bool:
+        """Whether a call makes and leaves what backward does not wait for: then that is its result."""
+        made = slice(*np.searchsorted(self._born, (first, last + 1)).tolist())
+        return bool((self._passes[made] & (self._died[made] > last)).any())
+
+    def given(self, start: int) -> int:
+        """What the last op before a call made first, if it is there and backward does not wait for it."""
+        stretch = int(np.searchsorted(self._starts, start, side="right")) - 1
+        of_pass = slice(*np.searchsorted(self._born, (self._starts[max(stretch, 0)], start)).tolist())
+        there = np.flatnonzero(self._died[of_pass] > start) + of_pass.start
+        if len(there) == 0:
+            return -1
+        made = int(there[_last_made(there, self._stack)])
+        return int(self._rows[made]) if self._passes[made] else -1
 
 
 def _last_made(block: I64, stack: npt.NDArray[np.int32]) -> int:
