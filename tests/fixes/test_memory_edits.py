@@ -100,6 +100,24 @@ def test_blocks_are_the_calls_of_one_module(tmp_path: Path) -> None:
     assert found.mid <= facts.peak_bytes - HIDDEN * (len(WEIGHTS) - 1)
 
 
+def test_an_update_without_a_backward_pass_is_told_of_no_weights(tmp_path: Path) -> None:
+    """A trace that is cut: what the optimizer makes and keeps, and no gradient."""
+    trace = Trace()
+    with trace.row("aten::linear"):
+        trace.make("hidden", HIDDEN)
+    with trace.row("autograd::engine::evaluate_function: AddmmBackward0"):
+        trace.free("hidden")
+    with trace.row("Optimizer.step#AdamW.step", "user_annotation"), trace.row("aten::zeros_like"):
+        trace.make("state", MIB)
+    with trace.row("aten::linear"):
+        trace.make("hidden", HIDDEN)
+    with trace.row("autograd::engine::evaluate_function: AddmmBackward0"):
+        trace.free("hidden")
+    history = traced_history(trace.timeline(tmp_path))
+    assert history is not None
+    assert not {"single-tensor-optimizer", "foreach-optimizer"} & rungs(device_memory(history)[0]).keys()
+
+
 @pytest.mark.parametrize("factor", [2, 4])
 def test_a_larger_batch_makes_activations_larger_and_nothing_else(tmp_path: Path, factor: int) -> None:
     facts = recorded(tmp_path)

@@ -25,7 +25,7 @@ def _optimizers(facts: DeviceMemoryFacts) -> Iterator[Rung]:
     bare = played(facts).without(_passing(facts))
     line = _line(facts, _passing(facts) if _passing(facts).any() else facts.kinds == STATE)
     yield rung("fused-optimizer", bare.peak, line=line)
-    if not later.any():
+    if not later.any() or not len(_weights(facts)):
         return
     eighth = np.where(first | later, bare.lives.asked * BYTES_OF_EIGHT_BITS, bare.lives.asked)
     yield rung("8-bit-optimizer", bare.sized(eighth).peak, price="numerics", line=line)
