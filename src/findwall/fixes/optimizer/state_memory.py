@@ -98,7 +98,8 @@ def _set_to_none(facts: DeviceMemoryFacts) -> Iterator[Rung]:
     if len(backward) < 2:
         return
     if not (kept & (facts.walk.lives.born < facts.phases.start[backward[1]])).any():
-        yield rung("keep-gradients", gradients_stay(played(facts)).peak)
+        # What stays longer makes no peak lower, however the recording was cut.
+        yield rung("keep-gradients", max(gradients_stay(played(facts)).peak, facts.peak_bytes))
         return
     start = facts.phases.start[backward]
     end = np.append(start[1:], facts.phases.count)
