@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 import pytest
 
+from findwall.fixes import memory_edits
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
 from findwall.memory.fragments import fragments, needless_calls
 from findwall.memory.memory_growth import growth
 from findwall.memory.memory_ladder import Rung, ladder
 from findwall.memory.plain_pickle import PlainPickle
+from findwall.memory.played_memory import played, with_batch
 from findwall.memory.snapshot_shape import history
 from findwall.memory.written_out_attention import written_out
 from memory_samples import (
@@ -90,7 +91,7 @@ def _pass(job: Recorder, scale: float, written: bool, checkpointed: bool, betwee
 
 
 def rung(job: Recorder, fix: str) -> Rung:
-    return next(one for one in ladder(facts_of(job)) if one.fix == fix)
+    return next(one for one in ladder(facts_of(job), memory_edits()) if one.fix == fix)
 
 
 def test_attention_that_is_written_out_is_found_and_its_matrices_go() -> None:
@@ -112,7 +113,7 @@ def test_without_ops_nothing_is_said_of_attention() -> None:
 
 def test_checkpointed_blocks_come_back_in_backward() -> None:
     found = rung(transformer(), "checkpoint-blocks")
-    assert found.count == BLOCKS and found.slower
+    assert found.count == BLOCKS and found.longer > 0
     assert found.mid == pytest.approx(transformer(checkpointed=True).peak, rel=0.06)
 
 
@@ -136,15 +137,17 @@ def test_where_the_optimizer_peaks_a_smaller_batch_is_no_rung() -> None:
         job.free("hidden", BACKWARD)
         job.alloc("update", 9 * MIB, STEP)
         job.free("update", STEP)
-    found = ladder(facts_of(job))
-    assert [one.fix for one in found] == ["fused-optimizer"]
-    assert found[0].mid < job.peak
+    found = ladder(facts_of(job), memory_edits())
+    assert found[0].fix == "fused-optimizer" and found[0].mid < job.peak
+    cannot = {"smaller-batch", "accumulate-gradients", "checkpoint-blocks", "bf16-autocast"}
+    assert not cannot & {one.fix for one in found}
 
 
 def test_what_costs_no_time_comes_first() -> None:
-    found = ladder(facts_of(transformer()))
+    found = ladder(facts_of(transformer()), memory_edits())
     assert found[0].fix == "sdpa"
-    assert [one.slower for one in found] == sorted(one.slower for one in found)
+    free = [one.price != "none" for one in found]
+    assert free == sorted(free) and any(free)
 
 
 def test_a_leak_is_found_by_its_line() -> None:
@@ -187,11 +190,7 @@ def test_fragments_of_the_past_know_the_segments_of_then() -> None:
 
 
 def test_playing_the_recording_unchanged_gives_the_recorded_peak() -> None:
-    from findwall.memory.memory_ladder import batch_sizes, peak_of
-
     facts = facts_of(trained(steps=3))
-    lives = facts.walk.lives
-    for sizes in batch_sizes(facts, 1.0):
-        assert np.array_equal(sizes, lives.asked)
-        unchanged = msgspec.structs.replace(lives, asked=sizes)
-        assert peak_of(unchanged, facts.phases.count) == facts.peak_bytes
+    for one in [played(facts), *with_batch(facts, 1.0)]:
+        assert np.array_equal(one.lives.asked, facts.walk.lives.asked)
+        assert one.peak == facts.peak_bytes

@@ -9,7 +9,6 @@ import numpy as np
 from findwall.examine.remarks import about_kinds
 from findwall.facts.facts import Facts, of_class
 from findwall.facts.step_traits import on_cores
-from findwall.facts.step_views import TracedMemory
 from findwall.model.catalogue import (
     FAIR_PART,
     KERNEL_CLASSES,
@@ -24,7 +23,7 @@ from findwall.model.diagnosis import KernelRow, Machine, Memory, MemoryCurve, Qu
 from findwall.model.machine import CONTENDED, Ceilings, Finding
 from findwall.model.measured_run import Rank, Run
 from findwall.step.timed_steps import FEWEST_STEPS
-from findwall.units import GIB, NS_PER_MS, ms
+from findwall.units import GIB, ms
 from findwall.work.work_facts import BOUNDS, WorkFacts
 
 CURVE_POINTS = 200  # of memory over time: more than a screen has columns
@@ -153,18 +152,20 @@ def _known(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def memory(run: Run, traced: TracedMemory | None) -> Memory:
+def totals(run: Run) -> Memory:
     """As the allocator counted it: blocks that are allocated, requests rounded up."""
-    peak = run.peak_memory if run.peak_memory is not None else traced.peak if traced else None
-    totals = [properties.total_memory for timeline in run.timelines for properties in timeline.header.devices]
-    total = totals[0] if totals else run.first.total_memory
-    found = Memory(peak / GIB if peak else None, total / GIB if total else None)
-    if peak:
-        found.of, found.allocated_gib = "allocated", peak / GIB
-    if traced is not None and (traced.reserved >= 0).all():
-        found.reserved_gib = int(traced.reserved.max()) / GIB
-        found.curve = curve((traced.time - traced.time[0]) / NS_PER_MS, traced.allocated, traced.reserved)
+    total = device_total(run)
+    found = Memory(None, total / GIB if total else None)
+    if run.peak_memory:
+        found.of, found.peak_gib = "allocated", run.peak_memory / GIB
+        found.allocated_gib = found.peak_gib
     return found
+
+
+def device_total(run: Run) -> int | None:
+    """Bytes that the device has."""
+    known = [properties.total_memory for timeline in run.timelines for properties in timeline.header.devices]
+    return known[0] if known else run.first.total_memory
 
 
 def curve(times_ms: np.ndarray | None, used: np.ndarray, reserved: np.ndarray) -> MemoryCurve | None:

@@ -7,9 +7,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from findwall.agent.allocations.failure_claim import caught_claim, failure_claim
-from findwall.examine.memory_document import memory_found
+from findwall.examine.memory_document import memory_found, peaked_elsewhere, traced_memory
 from findwall.memory.steady_growth import SteadyGrowth, steady_growth
-from findwall.model.catalogue import NEARLY_ALL
 from findwall.model.claims import Claim, Figure, lines
 from findwall.model.diagnosis import Memory, MemoryGrowth, OutOfMemory
 from findwall.model.measured_run import Rank, Run
@@ -17,9 +16,9 @@ from findwall.model.memory_history import RecordedRank
 from findwall.units import GIB, SECONDS_PER_HOUR
 
 
-def with_job(run: Run, traced: Memory) -> tuple[Memory, list[Claim]]:
-    """The memory of the document, and what is to be remarked on it. `traced`: what is known without."""
-    memory, remarks = _recorded(run, traced)
+def with_job(run: Run, speaks: Rank) -> tuple[Memory, list[Claim]]:
+    """The memory of the document, and what is to be remarked on it. `speaks`: the rank whose trace counts."""
+    memory, remarks = _recorded(run, *traced_memory(run, speaks))
     oom = failed(run)
     caught = next((rank.caught for rank in run.ranks if rank.caught is not None), None)
     # A recording that holds a failure the job lived on after says more of it than nothing.
@@ -40,22 +39,19 @@ def failed(run: Run) -> OutOfMemory | None:
     return next((rank.oom for rank in run.ranks if rank.oom is not None), None)
 
 
-def _recorded(run: Run, traced: Memory) -> tuple[Memory, list[Claim]]:
-    """A few recorded steps say what a peak is made of; the highest of the run may lie elsewhere."""
+def _recorded(run: Run, traced: Memory, on_trace: list[Claim]) -> tuple[Memory, list[Claim]]:
+    """A snapshot says more than a trace."""
     histories = (rank.memory for rank in run.ranks if isinstance(rank, RecordedRank))
     history = next((one for one in histories if one is not None), None)
     if history is None:
-        return traced, []
-    memory, remarks = memory_found(history)
-    memory.total_gib = traced.total_gib
+        return traced, on_trace
+    total = round(traced.total_gib * GIB) if traced.total_gib else None
+    memory, remarks = memory_found(history, total)
     if memory.peak_gib is None:
         return traced, remarks
     if memory.curve is None:
         memory.curve = traced.curve
-    highest = traced.peak_gib or 0.0
-    if highest * NEARLY_ALL > (memory.allocated_gib or 0.0):
-        remarks.append(Claim("memory/peaked-before", {"peak_gib": highest}))
-    return memory, remarks
+    return memory, [*remarks, *peaked_elsewhere(memory, run.peak_memory)]
 
 
 def _resident(run: Run, memory: Memory) -> Memory:

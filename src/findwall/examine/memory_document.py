@@ -1,19 +1,24 @@
-"""The document of a snapshot of the allocator: what peaks, what it consists of, and what would make it less.
+"""What peaks, what it consists of, and what would make it less: of a snapshot the whole document, of a trace
+a part of it.
 
-There is no step time in it, so there is no wall, no budget and no prescription: the answer is `memory`.
+A snapshot has no step time, so there is no wall, no budget and no prescription: the answer is `memory`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from findwall.examine.document_rows import curve, machine
+from findwall.examine.document_rows import curve, device_total, machine, totals
+from findwall.fixes import memory_edits
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
 from findwall.memory.fragments import driver_calls, fragments, largest_request, needless_calls, private_free
 from findwall.memory.memory_growth import growth
-from findwall.memory.memory_kinds import TEMPORARIES
-from findwall.memory.memory_ladder import Rung, ladder
+from findwall.memory.memory_kinds import PARAMETERS, TEMPORARIES
+from findwall.memory.memory_ladder import Rung, ladder, rung
 from findwall.memory.memory_phases import PHASES
+from findwall.memory.played_memory import largest_batch, with_batch
+from findwall.memory.traced_history import traced_history
+from findwall.model.catalogue import NEARLY_ALL
 from findwall.model.claims import Claim, Figure, known, lines
 from findwall.model.diagnosis import (
     SCHEMA,
@@ -22,6 +27,7 @@ from findwall.model.diagnosis import (
     DriverCalls,
     Fragmentation,
     Memory,
+    MemoryBatch,
     MemoryCurve,
     MemoryGrowth,
     MemoryKindRow,
@@ -38,17 +44,17 @@ from findwall.model.diagnosis import (
     Wall,
 )
 from findwall.model.machine import Ceilings
-from findwall.model.measured_run import Run
-from findwall.model.memory_history import ACTIONS, KINDS, OOM, CodeFrame, MemoryHistory
+from findwall.model.measured_run import Rank, Run
+from findwall.model.memory_history import ACTIONS, HOST, KINDS, OOM, CodeFrame, MemoryHistory, RecordedRank
 from findwall.units import GIB
 
 LINES_LISTED = 20
+LARGER = (2, 4)  # times the batch
 
 
 def diagnose_memory(run: Run, history: MemoryHistory, ceilings: Ceilings) -> Diagnosis:
     devices = device_memory(history)
-    facts = devices[0] if devices else None
-    memory = _memory(facts, devices) if facts is not None else Memory(None, None)
+    memory, remarks = _found(history, devices, run.first.total_memory if run.ranks else None)
     events = sum(len(one.history.events) for one in devices)
     claim = _said(memory)
     return Diagnosis(
@@ -73,41 +79,69 @@ def diagnose_memory(run: Run, history: MemoryHistory, ceilings: Ceilings) -> Dia
         kernels=[],
         trials=[],
         notes=[],
-        remarks=_remarks(facts, memory) if facts is not None else [],
+        remarks=remarks,
     )
+
+
+def traced_memory(run: Run, rank: Rank) -> tuple[Memory, list[Claim]]:
+    """Of a run with a trace: as much as the trace tells, else the totals that the job itself asked for."""
+    told = rank.known_at_trace if isinstance(rank, RecordedRank) else None
+    history = traced_history(rank.timeline, told) if rank.timeline is not None else None
+    total = device_total(run)
+    if history is None:
+        return totals(run), []
+    memory, remarks = memory_found(history, total)
+    return memory, [*remarks, *peaked_elsewhere(memory, run.peak_memory)]
+
+
+def peaked_elsewhere(memory: Memory, highest: int | None) -> list[Claim]:
+    """Recorded steps say what a peak is made of; the `highest` of the run, in bytes, may lie elsewhere."""
+    held = memory.allocated_gib if memory.of == "requested" else memory.peak_gib
+    if not highest or highest / GIB * NEARLY_ALL <= (held or 0.0):
+        return []
+    return [Claim("memory/peaked-elsewhere", {"peak_gib": highest / GIB})]
 
 
 def memory_found(history: MemoryHistory, total: int | None = None) -> tuple[Memory, list[Claim]]:
     """The memory of a document and what is to be remarked on it. `total`: bytes of the device, if known."""
-    devices = device_memory(history)
+    return _found(history, device_memory(history), total)
+
+
+def _found(
+    history: MemoryHistory, devices: list[DeviceMemoryFacts], total: int | None
+) -> tuple[Memory, list[Claim]]:
     if not devices:
         return Memory(None, None), []
-    memory = _memory(devices[0], devices)
-    memory.total_gib = total / GIB if total else None
-    return memory, _remarks(devices[0], memory)
+    facts = devices[0]
+    memory = _memory(facts, devices, total)
+    memory.of = history.of
+    if facts.history.device == HOST:
+        memory.reserved_gib = None
+    return memory, _remarks(facts, memory)
 
 
-def _memory(facts: DeviceMemoryFacts, devices: list[DeviceMemoryFacts]) -> Memory:
+def _memory(facts: DeviceMemoryFacts, devices: list[DeviceMemoryFacts], total: int | None) -> Memory:
     walk, at = facts.walk, facts.peak
     held = int(walk.lives.held[facts.at_peak].sum())
     return Memory(
         peak_gib=facts.peak_bytes / GIB,
-        total_gib=None,
-        of="requested",
+        total_gib=total / GIB if total else None,
         phase=facts.phases.of(at),  # type: ignore[arg-type]
         allocated_gib=held / GIB,
         reserved_gib=facts.most_reserved / GIB,
         steps=len(facts.backward_starts),
         kinds=_kinds(facts),
         lines=_lines(facts),
-        fragmentation=_fragmentation(facts),
+        fragmentation=_fragmentation(facts) if facts.history.segments.address.any() else None,
         driver_calls=DriverCalls(*driver_calls(facts.history)) if len(facts.history.events) else None,
         growth=[
             MemoryGrowth(_place(facts, one.line), one.bytes_per_step / GIB, one.steps, KINDS[one.kind])
             for one in growth(facts)
         ],
         oom=_oom(facts),
-        ladder=[_rung(facts, one) for one in ladder(facts)],
+        ladder=[_rung(facts, one, total) for one in ladder(facts, memory_edits())],
+        batches=_batches(facts, total),
+        largest_batch=_largest(facts, total),
         curve=_curve(facts),
         devices=[
             DeviceMemory(one.history.device, one.peak_bytes / GIB, one.most_reserved / GIB)
@@ -154,7 +188,8 @@ def _lines(facts: DeviceMemoryFacts) -> list[MemoryLineRow]:
 
 
 def _place(facts: DeviceMemoryFacts, line: int) -> str | None:
-    return named(facts.lines[1][line]) if line >= 0 else None
+    """None where an op is all that is known."""
+    return named(facts.lines[1][line]) if line >= 0 and facts.lines[1][line].file else None
 
 
 def named(frame: CodeFrame) -> str:
@@ -203,17 +238,51 @@ def _curve(facts: DeviceMemoryFacts) -> MemoryCurve | None:
 # -- what is said ------------------------------------------------------------------------------------------
 
 
-def _rung(facts: DeviceMemoryFacts, one: Rung) -> MemoryRung:
+def _rung(facts: DeviceMemoryFacts, one: Rung, total: int | None) -> MemoryRung:
     peak = facts.peak_bytes
     figures: dict[str, Figure] = {
         "peak_gib": one.mid / GIB,
         "saves_gib": (peak - one.mid) / GIB,
         "saves_share": (peak - one.mid) / peak,
         "count": one.count,
-        "slower": one.slower,
+        "price": one.price,
+        "longer_share": one.longer or None,
     }
-    claim = Claim(f"memory-rung/{one.fix}", figures, places=lines(_place(facts, one.line)))
-    return MemoryRung([one.fix], Range(one.low / GIB, one.mid / GIB, one.high / GIB), claim=claim)
+    claim = Claim(
+        f"memory-rung/{one.fix}",
+        figures,
+        known(module=one.module or None),
+        places=lines(_place(facts, one.line)),
+    )
+    return MemoryRung(
+        [one.fix],
+        Range(one.low / GIB, one.mid / GIB, one.high / GIB),
+        fits=_fits(one, total),
+        price=one.price,
+        longer_share=one.longer or None,
+        claim=claim,
+    )
+
+
+def _fits(one: Rung, total: int | None) -> bool | None:
+    if total is None or one.low <= total < one.high:
+        return None
+    return one.high <= total
+
+
+def _batches(facts: DeviceMemoryFacts, total: int | None) -> list[MemoryBatch]:
+    """Twice and four times the batch, of a job that trains."""
+    if not len(facts.backward_starts):
+        return []
+    found = [(factor, rung("", *(one.peak for one in with_batch(facts, factor)))) for factor in LARGER]
+    return [
+        MemoryBatch(factor, Range(one.low / GIB, one.mid / GIB, one.high / GIB), _fits(one, total))
+        for factor, one in found
+    ]
+
+
+def _largest(facts: DeviceMemoryFacts, total: int | None) -> float | None:
+    return largest_batch(facts, total) if total and len(facts.backward_starts) else None
 
 
 def _said(memory: Memory) -> Claim:
@@ -224,6 +293,7 @@ def _said(memory: Memory) -> Claim:
     placed = next((row for row in memory.lines if row.line is not None), None)
     figures: dict[str, Figure] = {
         "peak_gib": memory.peak_gib,
+        "of": memory.of,
         "phase": memory.phase if memory.phase != "unknown" else None,
         "kind": first.kind,
         "kind_gib": first.gib,
@@ -242,7 +312,7 @@ def _remarks(facts: DeviceMemoryFacts, memory: Memory) -> list[Claim]:
         return [Claim("memory/no-recording")]
     if not facts.phases.is_known:
         found.append(Claim("memory/no-stacks"))
-    elif not len(facts.backward_starts):
+    elif not len(facts.backward_starts) and facts.history.passes is None:
         found.append(Claim("memory/no-backward"))
     if memory.phase == "optimizer":
         found.append(Claim("memory/optimizer-peaks"))
@@ -252,6 +322,8 @@ def _remarks(facts: DeviceMemoryFacts, memory: Memory) -> list[Claim]:
         found.append(Claim("memory/unpaired", {"count": walk.unpaired, "events": len(facts.history.events)}))
     if (unknown := int((facts.history.events.action == ACTIONS.index("unknown")).sum())) > 0:
         found.append(Claim("memory/unknown-events", {"count": unknown}))
+    if facts.history.device == HOST and not (facts.kinds == PARAMETERS).any():
+        found.append(Claim("memory/host-since-recording"))
     for one in memory.growth[:1]:
         figures: dict[str, Figure] = {"grown_gib": one.gib_per_step, "steps": one.steps}
         found.append(Claim("memory/grows", figures, known(), lines(one.line)))

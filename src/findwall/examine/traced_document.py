@@ -10,7 +10,6 @@ from findwall.examine.document_rows import (
     answer_questions,
     kernel_rows,
     machine,
-    memory,
     step_of,
     throughput,
     warnings,
@@ -24,7 +23,6 @@ from findwall.facts.step_views import (
     device_times,
     split_by_module,
     split_by_phase,
-    traced_memory,
     utilisation,
 )
 from findwall.facts.waits import set_ups
@@ -74,7 +72,7 @@ def diagnose_device(run: Run, ranks: list[Facts], asked: str | None = None) -> D
     settled = verdict.why_not not in TOO_EARLY
     prescriptions, not_worth_it = prescribe(facts, verdict.cause, timed_causes(facts.rank) if settled else ())
     use = utilisation(facts)
-    held, on_memory = with_job(run, memory(run, traced_memory(facts.whole.timeline)))
+    held, on_memory = with_job(run, facts.rank)
     return Diagnosis(
         schema=SCHEMA,
         source=Source(run.kind, list(run.paths), len(run.ranks), run.crash),
@@ -94,7 +92,7 @@ def diagnose_device(run: Run, ranks: list[Facts], asked: str | None = None) -> D
         kernels=kernel_rows(facts),
         trials=list(run.trials),
         notes=[],
-        remarks=[*on_memory, *gather_notes(facts)],
+        remarks=[*gather_notes(facts), *on_memory],
         modules=[ModuleRow(module, ms(spent)) for module, spent in split_by_module(facts).items()],
         environment=warnings(run, facts.rank, verdict.between if verdict.cause is None else (verdict.cause,)),
         cost=run.cost,

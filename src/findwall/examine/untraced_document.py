@@ -13,7 +13,6 @@ from findwall.examine.document_rows import (
     counted_busy,
     is_steady,
     machine,
-    memory,
     steadiness,
     throughput,
     warnings,
@@ -56,7 +55,7 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
         CounterVerdict(None, (), Claim("no-device/events"), None) if traced_only else judge_counters(rank)
     )
     step = _step(timed, step_ms)
-    held, on_memory = with_job(run, memory(run, None))
+    held, on_memory = with_job(run, rank)
     oom = failed(run) if timed is None else None  # then it is the answer
     return Diagnosis(
         schema=SCHEMA,
@@ -83,6 +82,7 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
             *about_kinds(rank),
             *about_elapsed(rank),
             *_notes(run, rank, verdict),
+            *on_memory,
         ],
         environment=warnings(run, rank, verdict.between if verdict.cause is None else (verdict.cause,)),
         cost=run.cost,

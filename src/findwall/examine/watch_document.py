@@ -11,7 +11,7 @@ from statistics import median
 
 import msgspec
 
-from findwall.examine.document_rows import counted_busy, machine, memory
+from findwall.examine.document_rows import counted_busy, machine, totals
 from findwall.examine.untraced_document import CounterVerdict, Wait, Whole, counters_of, judge
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, NEARLY_ALL, WALL_OF, WORTH_IT
 from findwall.model.claims import Claim, Figure, advises, known, lines, plain
@@ -63,7 +63,7 @@ def diagnose_watched(run: Run, ceilings: Ceilings) -> Diagnosis:
         quality=Quality(0, 0, 0, 0, False, None),
         budget=[],
         phases=[],
-        memory=memory(run, None),
+        memory=totals(run),
         prescriptions=[],
         not_worth_it=[],
         mfu=Mfu(None, None, None, None, "no device events"),

@@ -191,28 +191,6 @@ def _device(
     return DeviceTime(device, span.length, busy, (talk | on_host).length, hidden.length, streams)
 
 
-class TracedMemory(msgspec.Struct, frozen=True):
-    """What a trace says of the allocator, of the device that had most; in bytes and nanoseconds."""
-
-    time: I64
-    allocated: I64
-    reserved: I64
-
-    @property
-    def peak(self) -> int:
-        return int(self.allocated.max())
-
-
-def traced_memory(timeline: Timeline) -> TracedMemory | None:
-    """The allocator's totals over time, if the trace recorded them (profile_memory=True)."""
-    found = timeline.memory
-    if found is None or not (found.allocated >= 0).any():
-        return None
-    mine = (found.device == found.device[found.allocated.argmax()]) & (found.allocated >= 0)
-    order = np.argsort(found.time[mine], kind="stable")
-    return TracedMemory(found.time[mine][order], found.allocated[mine][order], found.reserved[mine][order])
-
-
 # -- by FLOPs ------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,6 @@ Where a trace has no stacks, the lines that a sampler saw speak instead.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable
 
 import msgspec
@@ -17,19 +16,15 @@ from findwall.model.claims import Claim
 from findwall.model.diagnosis import Evidence
 from findwall.model.events import Kind
 from findwall.model.measured_run import HostLine
+from findwall.step.call_names import LIBRARY, PROFILED_FRAME, is_own
 from findwall.step.step_facts import StepFacts
 
 # Both chosen by hand, not calibrated.
 LINES_SHOWN = 2  # of the sampler's: one row of evidence is left for the trace
-_FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)$")
 # Functions of torch that do nothing but run ops: a module, the backward pass, an optimizer's arithmetic.
 _RUNS_OPS = re.compile(
     r":(forward|_engine_run_backward|_(single_tensor|multi_tensor|fused)_\w+)$|^functional\.py:"
 )
-_LIBRARY = re.compile(
-    r"(?:^|/)(?:site-packages|dist-packages|lib/python\d[\d.]*|torch|torchvision|functorch)(?:/|$)|^<"
-)
-STDLIB = frozenset(sys.stdlib_module_names)
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -40,13 +35,11 @@ class Frame(msgspec.Struct, frozen=True):
 
 def parse_frame(name: str) -> Frame | None:
     """ "train.py(88): main" as a frame; None for what is not one (built-ins, modules)."""
-    found = _FRAME.match(name)
+    found = PROFILED_FRAME.match(name)
     if found is None:
         return None
     path = found["file"].replace("\\", "/")
-    first = path.split("/")[0].removesuffix(".py")
-    own = not (_LIBRARY.search(path) or (not path.startswith("/") and first in STDLIB))
-    return Frame(f"{path.rpartition('/')[2]}:{found['line']}", found["function"], own)
+    return Frame(f"{path.rpartition('/')[2]}:{found['line']}", found["function"], is_own(path))
 
 
 def line_of(facts: StepFacts, row: int) -> str | None:
@@ -95,7 +88,7 @@ def seen_at_ops(facts: StepFacts, needed: float) -> bool:
 
 def pure_python(facts: StepFacts) -> list[HostLine]:
     """The sampler's lines of the person's own code with nothing of a library under them, most often first."""
-    own = [line for line in facts.rank.host_lines if not line.inside and not _LIBRARY.search(line.place)]
+    own = [line for line in facts.rank.host_lines if not line.inside and not LIBRARY.search(line.place)]
     return _by_share(own)
 
 
@@ -125,7 +118,7 @@ def _by_share(lines: Iterable[HostLine]) -> list[HostLine]:
     shares: dict[tuple[str, str], float] = {}  # one line may have been seen in several functions it calls
     for line in lines:
         shares[line.place, line.function] = shares.get((line.place, line.function), 0.0) + line.share
-    found = sorted(shares, key=lambda key: (bool(_LIBRARY.search(key[0])), -shares[key]))
+    found = sorted(shares, key=lambda key: (bool(LIBRARY.search(key[0])), -shares[key]))
     return [
         HostLine("/".join(place.split("/")[-2:]), function, min(shares[place, function], 1.0))
         for place, function in found

@@ -8,7 +8,7 @@ import pkgutil
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -199,9 +199,19 @@ class Fix(msgspec.Struct, frozen=True):
         return self.safety == "safe" and not self.reorders
 
 
+def memory_edits() -> list[Any]:
+    """What each file beside the fixes declares of memory, of type `memory_ladder.Edit`."""
+    return [edit for module in _modules().values() for edit in getattr(module, "RUNGS", ())]
+
+
 @cache
 def fix_modules() -> dict[str, ModuleType]:
     """The file of each fix, by its id, in alphabetical order."""
+    return {name.replace("_", "-"): module for name, module in _modules().items() if hasattr(module, "FIX")}
+
+
+@cache
+def _modules() -> dict[str, ModuleType]:
     kinds = [
         importlib.import_module(f"{__name__}.{info.name}")
         for info in pkgutil.iter_modules(__path__)
@@ -212,8 +222,7 @@ def fix_modules() -> dict[str, ModuleType]:
         for kind in kinds
         for info in pkgutil.iter_modules(kind.__path__)
     }
-    modules = {name: importlib.import_module(names[name]) for name in sorted(names)}
-    return {name.replace("_", "-"): module for name, module in modules.items() if hasattr(module, "FIX")}
+    return {name: importlib.import_module(names[name]) for name in sorted(names)}
 
 
 def all_fixes() -> dict[str, Fix]:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 from findwall.model.memory_history import I32, CodeFrame, MemoryHistory
+from findwall.step.call_names import is_own
 
 # Who calls the outermost function of a thread: the interpreter a script's, `threading` the others'.
 MAIN_ROOTS = ("<module>", "_run_module_as_main", "_run_code")
 THREAD_ROOTS = ("_bootstrap", "_bootstrap_inner")
-_LIBRARY = re.compile(r"/(?:site-packages|dist-packages|lib/python\d[\d.]*|torch|torchvision|functorch)/|^<")
 _OPTIMIZER = re.compile(r"(?:^|/)torch/optim/optimizer\.py$")  # its wrapper is below any optimizer's step
 _NO_STEP = ("zero_grad", "_patched_zero_grad", "add_param_group", "load_state_dict", "state_dict")
 _MODULE_CALL = re.compile(r"(?:^|/)torch/nn/modules/module\.py$")
-_OP = re.compile(r"^at::_ops::(\w+?)::(?:call|redispatch)\b")
+STEP_MARK = "Optimizer.step#"  # how torch names an optimizer's step
+_OP = re.compile(r"^(?:at::_ops::(?=\w+::(?:call|redispatch)\b)|aten::)(\w+?)(?:::|$)")
 _WORKSPACE = re.compile(r"Workspace|CUDABlasHandle|CUDABlasLt", re.IGNORECASE)
 
 NO_PYTHON, MAIN, OTHER_THREAD, CALLED_BACK = range(4)
@@ -55,7 +57,12 @@ class CallStacks:
     @cached_property
     def updates(self) -> Mask:
         """Stacks in which an optimizer makes its step."""
-        return self._any(lambda frame: bool(_OPTIMIZER.search(frame.file)) and frame.name not in _NO_STEP)
+        return self._any(
+            lambda frame: (
+                frame.name.startswith(STEP_MARK)
+                or (bool(_OPTIMIZER.search(frame.file)) and frame.name not in _NO_STEP)
+            )
+        )
 
     @cached_property
     def calls_module(self) -> Mask:
@@ -77,23 +84,25 @@ class CallStacks:
 
     @cached_property
     def own_frames(self) -> list[CodeFrame | None]:
-        """The nearest frame of the person's own code; where all is a library's, the nearest of Python."""
+        """The nearest frame of the person's own code; where all is a library's, the nearest of Python; where
+        no Python was recorded, the op that was called, if it is known."""
         found: list[CodeFrame | None] = []
-        for stack in range(len(self._stacks)):
-            frames = self.python(stack)
-            own = next((frame for frame in frames if not _LIBRARY.search(frame.file)), None)
-            found.append(own or (frames[0] if frames else None))
+        for stack, frames in enumerate(self._stacks):
+            python = self.python(stack)
+            ops = (frame for frame in map(self._frames.__getitem__, reversed(frames)) if frame.is_op)
+            own = (frame for frame in python if is_own(frame.file))
+            found.append(next(chain(own, python, ops), None))
         return [*found, None]
 
     @cached_property
     def lines(self) -> tuple[I32, list[CodeFrame]]:
         """The own line of each stack as a number, -1 where there is none; and the lines."""
-        numbers: dict[tuple[str, int], int] = {}
+        numbers: dict[tuple[str, int, str], int] = {}
         lines: list[CodeFrame] = []
         of = np.full(len(self._stacks) + 1, -1, np.int32)
         for stack, frame in enumerate(self.own_frames):
             if frame is not None:
-                key = frame.file, frame.line
+                key = frame.file, frame.line, "" if frame.file else frame.name
                 if key not in numbers:
                     numbers[key] = len(lines)
                     lines.append(frame)

@@ -17,8 +17,10 @@ from findwall.model.memory_history import I32, I64, CodeFrame, DeviceHistory, Me
 class DeviceMemoryFacts:
     """Worked out once, when asked for."""
 
-    def __init__(self, whole: MemoryHistory, history: DeviceHistory, stacks: CallStacks) -> None:
-        self.history, self.stacks, self._marked = history, stacks, whole.marked
+    def __init__(
+        self, whole: MemoryHistory, history: DeviceHistory, stacks: CallStacks | None = None
+    ) -> None:
+        self.history, self.stacks, self._marked = history, stacks or CallStacks(whole), whole.marked
         self._known = None if whole.known is None else whole.known.on(history.device)
 
     @cached_property

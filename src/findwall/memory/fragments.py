@@ -96,6 +96,9 @@ def needless_calls(history: DeviceHistory, walk: Walk) -> int:
 
 def driver_calls(history: DeviceHistory) -> tuple[int, int]:
     """Times it was asked, and times something was given back."""
+    if history.reserved is not None:
+        change = np.diff(history.reserved)
+        return int((change > 0).sum()), int((change < 0).sum())
     events = history.events
     taken, given = events.at(SEGMENT_ALLOC, SEGMENT_MAP), events.at(SEGMENT_FREE, SEGMENT_UNMAP)
     return int(taken.sum()), int(given.sum())

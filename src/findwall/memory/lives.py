@@ -152,6 +152,8 @@ def total(lives: Lives, sizes: I64, count: int) -> I64:
 
 def _reserved(history: DeviceHistory) -> I64:
     """Bytes taken from the driver after each event, counted back from what the segments hold at the end."""
+    if history.reserved is not None:
+        return history.reserved
     events = history.events
     change = np.where(events.at(SEGMENT_ALLOC, SEGMENT_MAP), events.size, 0)
     change = change - np.where(events.at(SEGMENT_FREE, SEGMENT_UNMAP), events.size, 0)

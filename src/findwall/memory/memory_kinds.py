@@ -16,7 +16,7 @@ import numpy.typing as npt
 from findwall.memory.call_stacks import CallStacks
 from findwall.memory.lives import BEFORE, Lives
 from findwall.memory.memory_phases import BACKWARD, FORWARD, OPTIMIZER, SET_UP, Phases
-from findwall.model.memory_history import I64, KINDS, KnownMemory
+from findwall.model.memory_history import I64, KINDS, U64, KnownMemory
 
 (
     NOT_KNOWN,
@@ -59,6 +59,18 @@ def _set_known(found: Codes, lives: Lives, known: KnownMemory, alive: Mask) -> N
     np.add.at(held, (at[inside], known.kind[inside]), known.size[inside])
     told = held.any(axis=1)
     found[rows[told]] = held[told].argmax(axis=1)
+
+
+def holder(lives: Lives, event: int, address: U64) -> I64:
+    """The life that holds each address right after an event; -1 where none does."""
+    alive = np.flatnonzero(lives.alive_at(event))
+    if len(alive) == 0:
+        return np.full(len(address), -1, np.int64)
+    alive = alive[np.argsort(lives.address[alive], kind="stable")]
+    place = np.searchsorted(lives.address[alive], address, side="right") - 1
+    row = alive[np.maximum(place, 0)]
+    holds = (place >= 0) & (address < lives.address[row] + lives.held[row].astype(np.uint64))
+    return np.where(holds, row, -1)
 
 
 class _Sorting:

@@ -11,13 +11,22 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from findwall.memory.call_stacks import MAIN, NO_PYTHON, OTHER_THREAD, CallStacks
+from findwall.memory.call_stacks import MAIN, NO_PYTHON, OTHER_THREAD, STEP_MARK, CallStacks
 from findwall.memory.lives import Lives
-from findwall.model.memory_history import ALLOC, FREE_COMPLETED, FREE_REQUESTED, I64, DeviceHistory, Marked
+from findwall.model.memory_history import (
+    ALLOC,
+    BACKWARD_PASS,
+    FREE_COMPLETED,
+    FREE_REQUESTED,
+    I64,
+    SILENT_PASS,
+    UPDATE_PASS,
+    DeviceHistory,
+    Marked,
+)
 
 PHASES = ("unknown", "set-up", "forward", "backward", "optimizer")
 UNKNOWN, SET_UP, FORWARD, BACKWARD, OPTIMIZER = range(5)
-STEP_MARK = "Optimizer.step#"  # how torch names an optimizer's step beside the events
 
 
 class Phases(msgspec.Struct, frozen=True):
@@ -57,6 +66,8 @@ def phases(history: DeviceHistory, lives: Lives, stacks: CallStacks, marked: tup
     edges = np.flatnonzero(np.diff(is_backward)) + 1
     starts = [0, *map(int, edges)]
     updating = stacks.updates[events.stack] | _within(events.time, marked, history.device)
+    if history.passes is not None:
+        updating |= history.passes == UPDATE_PASS
     found: list[tuple[int, int]] = []
     cut = _Cut(lives, stacks, events.stack, updating, count)
     for at, start in enumerate(starts):
@@ -75,6 +86,8 @@ def phases(history: DeviceHistory, lives: Lives, stacks: CallStacks, marked: tup
 def _backward(history: DeviceHistory, stacks: CallStacks) -> npt.NDArray[np.bool_] | None:
     """Events of autograd's thread; None where the recording does not tell threads apart."""
     events = history.events
+    if history.passes is not None:
+        return _carried_on(history.passes == BACKWARD_PASS, history.passes != SILENT_PASS)
     thread = stacks.threads[events.stack]
     births = events.at(ALLOC)
     if not (thread[births] == MAIN).any():
@@ -83,10 +96,14 @@ def _backward(history: DeviceHistory, stacks: CallStacks) -> npt.NDArray[np.bool
     # Where only allocations have stacks, a free without one says nothing. It goes with what came before:
     # backward makes something before it frees the first activation.
     telling = births | frees if (thread[frees] != NO_PYTHON).any() else births
-    rows = np.flatnonzero(telling & (thread != OTHER_THREAD))
-    before = np.maximum(np.searchsorted(rows, np.arange(len(events)), side="right") - 1, 0)
-    found: npt.NDArray[np.bool_] = thread[rows[before]] != MAIN
-    return found
+    return _carried_on(thread != MAIN, telling & (thread != OTHER_THREAD))
+
+
+def _carried_on(of: npt.NDArray[np.bool_], telling: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """What the last event says that tells; of those in front, what the first such says."""
+    rows = np.flatnonzero(telling)
+    before = np.maximum(np.searchsorted(rows, np.arange(len(of)), side="right") - 1, 0)
+    return of[rows[before]]
 
 
 def _within(time: I64, marked: tuple[Marked, ...], device: int) -> npt.NDArray[np.bool_]:

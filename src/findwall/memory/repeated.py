@@ -7,29 +7,117 @@ from itertools import pairwise
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from findwall.memory.device_memory import DeviceMemoryFacts
-from findwall.memory.memory_kinds import ACTIVATIONS
+from findwall.memory.memory_kinds import ACTIVATIONS, TEMPORARIES
 from findwall.memory.memory_phases import BACKWARD, FORWARD
-from findwall.model.memory_history import I64
+from findwall.model.memory_history import I64, ModuleCalls
 
 FEWEST = 3  # blocks: two calls of one function are no stack of layers
 
 
 class Blocks(msgspec.Struct, frozen=True):
-    """Activations of each block but its output, and the event before which the block has ended."""
+    """What of each block backward waits for, but its output, and the event at which the block has ended."""
 
     rows: list[I64]
     ends: list[int]
     times: int  # blocks of one forward pass
     line: int
+    module: str = ""  # whose calls they are, where that is known
+    # What a block is given and backward waits for only where blocks are computed again; and which block.
+    handed: tuple[tuple[int, int], ...] = ()
 
 
 def repeated_blocks(facts: DeviceMemoryFacts) -> Blocks | None:
+    """Those whose calls were recorded, else those that stacks show."""
+    if facts.history.calls is not None:
+        return _called(facts, facts.history.calls)
+    return _seen(facts)
+
+
+def _called(facts: DeviceMemoryFacts, calls: ModuleCalls) -> Blocks | None:
+    """Calls of one module's class, one after the other, in which most of the activations are made: of several
+    ways the one with the fewest calls, which are the largest."""
+    lives, phases = facts.walk.lives, facts.phases
+    waiting = np.flatnonzero(facts.kinds == ACTIVATIONS)
+    waiting = waiting[np.argsort(lives.born[waiting], kind="stable")]
+    made = np.concatenate([[0], np.cumsum(lives.asked[waiting])])
+    stretch = phases.stretch_of(
+        calls.last
+    )  # a forward is told by its first activation, and a call may begin before
+    forward = np.flatnonzero(phases.phase[np.maximum(stretch, 0)] == FORWARD)
+    within = [np.searchsorted(lives.born[waiting], at) for at in (calls.first, calls.last + 1)]
+    held = made[within[1]] - made[within[0]]
+    best: tuple[int, I64] | None = None
+    for way in np.unique(calls.way[forward]).tolist():
+        mine = forward[calls.way[forward] == way]
+        times = int(np.bincount(stretch[mine]).max())
+        if times >= FEWEST and 2 * held[mine].sum() >= made[-1] and (best is None or times < best[0]):
+            best = times, mine
+    if best is None:
+        return None
+    chosen = best[1][np.argsort(calls.first[best[1]], kind="stable")]
+    around = _Around(facts)
+    rows: list[I64] = []
+    ends: list[int] = []
+    handed: list[tuple[int, int]] = []
+    for one in chosen.tolist():
+        block = waiting[within[0][one] : within[1][one]]
+        if len(block) < 2:
+            continue
+        start, end = int(calls.first[one]), int(calls.last[one])
+        if not around.returns_more(start, end):
+            block = np.delete(block, _last_made(block, lives.stack))
+        if (given := around.given(start)) >= 0:
+            handed.append((given, len(rows)))
+        rows.append(block)
+        ends.append(end)
+    if not rows:
+        return None
+    line = int(facts.lines[0][rows[0][0]])
+    return Blocks(rows, ends, best[0], line, calls.names[int(calls.way[chosen[0]])], tuple(handed))
+
+
+class _Around:
+    """What of the forward passes is there around a call."""
+
+    def __init__(self, facts: DeviceMemoryFacts) -> None:
+        lives = facts.walk.lives
+        rows = np.flatnonzero(facts.born_in == FORWARD)
+        self._rows = rows[np.argsort(lives.born[rows], kind="stable")]
+        self._born, self._died = lives.born[self._rows], lives.died[self._rows]
+        self._stack = lives.stack[self._rows]
+        self._passes = facts.kinds[self._rows] == TEMPORARIES
+        self._starts = facts.phases.start
+
+    def returns_more(self, first: int, last: int) -> bool:
+        """Whether a call makes and leaves what backward does not wait for: then that is its result."""
+        made = slice(*np.searchsorted(self._born, (first, last + 1)).tolist())
+        return bool((self._passes[made] & (self._died[made] > last)).any())
+
+    def given(self, start: int) -> int:
+        """What the last op before a call made first, if it is there and backward does not wait for it."""
+        stretch = int(np.searchsorted(self._starts, start, side="right")) - 1
+        of_pass = slice(*np.searchsorted(self._born, (self._starts[max(stretch, 0)], start)).tolist())
+        there = np.flatnonzero(self._died[of_pass] > start) + of_pass.start
+        if len(there) == 0:
+            return -1
+        made = int(there[_last_made(there, self._stack)])
+        return int(self._rows[made]) if self._passes[made] else -1
+
+
+def _last_made(block: I64, stack: npt.NDArray[np.int32]) -> int:
+    """The place of the result in what a block makes: the first that its last op makes."""
+    same = stack[block] == stack[block[-1]]
+    return int(np.flatnonzero(~same)[-1]) + 1 if not same.all() else len(block) - 1
+
+
+def _seen(facts: DeviceMemoryFacts) -> Blocks | None:
     """Of every forward pass with a backward: the calls that most of its activations' bytes repeat in step.
 
-    A stack names the way to an op, and it is the same in every block of a loop: so the stacks that come as
-    often as most bytes do are a block's, and the first of them is where blocks begin.
+    A stack names the way to an op, and it is the same in every block of a loop. So the fewest times that
+    most bytes repeat in is the number of blocks, and the first stack of them is where blocks begin.
     """
     lives, phases = facts.walk.lives, facts.phases
     waiting = np.flatnonzero(facts.kinds == ACTIVATIONS)
@@ -61,11 +149,19 @@ def _starts(stacks: list[int], sizes: list[int]) -> list[int] | None:
     weight: Counter[int] = Counter()
     for stack, size in zip(stacks, sizes, strict=True):
         weight[times[stack]] += size
-    often = max((count for count in weight if count >= FEWEST), key=lambda count: weight[count], default=0)
-    if not often or 2 * weight[often] < sum(sizes):
+    # A block may call one layer twice: what comes twice as often is of it as well.
+    often = next((count for count in sorted(weight) if _fills(weight, count, sum(sizes))), 0)
+    if not often:
         return None
-    first = next(stack for stack in stacks if times[stack] == often)
-    return [place for place, stack in enumerate(stacks) if stack == first]
+    first = next(stack for stack in stacks if times[stack] % often == 0)
+    places = [place for place, stack in enumerate(stacks) if stack == first]
+    return places[:: len(places) // often]
+
+
+def _fills(weight: Counter[int], often: int, whole: int) -> bool:
+    """Whether what comes so often, or a whole number of times as often, is most of it."""
+    mine = sum(size for count, size in weight.items() if count % often == 0)
+    return often >= FEWEST and 2 * mine >= whole
 
 
 def _last_end(rows: I64, starts: list[int], born: I64, end: int) -> int:

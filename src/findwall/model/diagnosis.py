@@ -259,8 +259,18 @@ class MemoryRung(msgspec.Struct):
     fixes: list[str]
     peak_gib: Range
     how: str = ""
-    fits: bool | None = None  # null: nobody knows how much there is
+    fits: bool | None = None  # null: nobody knows how much there is, or the interval does not say
+    price: Literal["none", "time", "numerics", "training", "ranks", "host"] = "none"  # what it costs
+    longer_share: float | None = None  # by how much of the step it makes the step longer, where that is known
     claim: Claim | None = None  # what `how` says, as data
+
+
+class MemoryBatch(msgspec.Struct):
+    """The peak with another batch, so many times as large."""
+
+    factor: float
+    peak_gib: Range
+    fits: bool | None = None
 
 
 class MemoryCurve(msgspec.Struct):
@@ -296,6 +306,10 @@ class Memory(msgspec.Struct):
     oom: OutOfMemory | None = None
     caught: CaughtFailures | None = None
     ladder: list[MemoryRung] = []  # what would make it smaller, the most promising first
+    batches: list[MemoryBatch] = []  # larger ones
+    largest_batch: float | None = (
+        None  # of the recorded one that surely fits; null: nobody knows how much there is
+    )
     curve: MemoryCurve | None = None
     devices: list[DeviceMemory] = []  # all, where there are several
 

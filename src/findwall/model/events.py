@@ -19,6 +19,7 @@ from findwall.model.intervals import I64
 
 I32 = NDArray[np.int32]
 TORCH, NSYS = "torch", "nsys"  # recorders of timelines
+U64 = NDArray[np.uint64]
 U8 = NDArray[np.uint8]
 Bool = NDArray[np.bool_]
 
@@ -191,12 +192,15 @@ COLUMN_TYPES: dict[str, type[np.generic]] = {
 
 
 class MemorySamples(msgspec.Struct, frozen=True):
-    """The allocator's totals over time (profile_memory=True), on devices only."""
+    """What the allocator did, and its totals after it (profile_memory=True); of the host if no device is."""
 
     time: I64
-    device: I32
+    device: I32  # -1: the host
     allocated: I64  # bytes; -1 unknown
     reserved: I64
+    address: U64
+    size: I64  # bytes; negative where they are freed, 0 unknown
+    thread: I32  # -> Timeline.threads; -1 unknown
 
 
 class DeviceProperties(msgspec.Struct, frozen=True):

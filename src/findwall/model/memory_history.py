@@ -1,12 +1,12 @@
-"""What torch's allocator did and held, as columns: a snapshot of `torch.cuda.memory`, whoever wrote it.
+"""What torch's allocator did and held, as columns: from a snapshot of `torch.cuda.memory`, or from a trace.
 
-Sizes are bytes, times microseconds. -1 is unknown, for stacks none.
+Sizes are bytes, times microseconds in a snapshot and nanoseconds in a trace. -1 is unknown, for stacks none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
+from typing import Literal, get_args
 
 import msgspec
 import numpy as np
@@ -17,6 +17,7 @@ from findwall.model.measured_run import Rank, Run
 
 SNAPSHOT = "memory-snapshot"  # the kind of a run that is nothing but one
 
+HOST = -1  # the device of the host's own memory
 U8 = npt.NDArray[np.uint8]
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
@@ -41,6 +42,10 @@ ALLOC, FREE_REQUESTED, FREE_COMPLETED = (ACTIONS.index(name) for name in ACTIONS
 SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP = (ACTIONS.index(name) for name in ACTIONS[4:8])
 OOM = ACTIONS.index("oom")
 
+# What the job is doing, as far as the ops that run say it.
+PASSES = ("unknown", "forward", "backward", "update")
+SILENT_PASS, FORWARD_PASS, BACKWARD_PASS, UPDATE_PASS = range(len(PASSES))
+
 # The states of a block: it is free in the cache, a tensor holds it, or one did and a stream still reads it.
 STATES = ("inactive", "active_allocated", "active_awaiting_free")
 INACTIVE, ALLOCATED, AWAITING_FREE = range(3)
@@ -56,6 +61,11 @@ class CodeFrame(msgspec.Struct, frozen=True, array_like=True):
     @property
     def is_python(self) -> bool:
         return self.file.endswith(".py") or self.file.startswith("<")
+
+    @property
+    def is_op(self) -> bool:
+        """An op of torch as a trace names it: of no file."""
+        return not self.file and ("::" in self.name or "#" in self.name)
 
 
 class MemoryEvents(msgspec.Struct, frozen=True):
@@ -97,13 +107,25 @@ class Blocks(msgspec.Struct, frozen=True):
     stack: I32
 
 
+class ModuleCalls(msgspec.Struct, frozen=True):
+    """Calls of a model's modules in which something was allocated or freed, and those inside them."""
+
+    way: I64  # what is called through what, as a number: the same for blocks of a loop
+    first: I64  # event
+    last: I64
+    names: Sequence[str]  # of each way: the class of the module
+
+
 class DeviceHistory(msgspec.Struct, frozen=True):
-    """One device."""
+    """One device; -1 is the host."""
 
     device: int
     events: MemoryEvents
     segments: Segments
     blocks: Blocks
+    passes: U8 | None = None  # of each event, into PASSES, where the recording says it
+    reserved: I64 | None = None  # after each event, where that is told and no segment is
+    calls: ModuleCalls | None = None
 
 
 class Marked(msgspec.Struct, frozen=True, array_like=True):
@@ -137,7 +159,7 @@ class KnownMemory(msgspec.Struct, frozen=True):
 
 
 class MemoryHistory(msgspec.Struct, frozen=True):
-    """A snapshot."""
+    """A snapshot, or what a trace says of the allocator."""
 
     path: str
     devices: tuple[DeviceHistory, ...]
@@ -147,6 +169,7 @@ class MemoryHistory(msgspec.Struct, frozen=True):
     settings: str = ""  # PYTORCH_CUDA_ALLOC_CONF
     notes: tuple[str, ...] = ()
     known: KnownMemory | None = None  # of its end, where the job was asked
+    of: Literal["requested", "allocated"] = "requested"  # what sizes are of: as asked for, or whole blocks
 
 
 class SnapshotRun(Run, frozen=True, kw_only=True):

@@ -25,7 +25,12 @@ def ran_out(diagnosis: Diagnosis) -> bool:
 
 def facts(memory: Memory) -> list[tuple[str, str]]:
     """The figures beside the table, each with its label."""
-    found = [("peak", peak(memory)), ("reserved", reserved(memory)), ("driver", driver(memory))]
+    found = [
+        ("peak", peak(memory)),
+        ("reserved", reserved(memory)),
+        ("driver", driver(memory)),
+        ("batch", batches(memory)),
+    ]
     return [(label, text) for label, text in found if text]
 
 
@@ -56,6 +61,18 @@ def driver(memory: Memory) -> str:
     if calls is None or not calls.taken + calls.given_back:
         return ""
     return f"asked for memory {calls.taken:,} times, given some back {calls.given_back:,} times"
+
+
+def batches(memory: Memory) -> str:
+    """ "×2 peaks at 4.3 GiB · ×4 peaks at 8.1 GiB, does not fit · the largest that fits is ×3.1"."""
+    found = []
+    for one in memory.batches:
+        if one.peak_gib.mid is not None:
+            fits = {True: ", fits", False: ", does not fit", None: ""}[one.fits]
+            found.append(f"×{one.factor:g} peaks at {format_gib(one.peak_gib.mid)}{fits}")
+    if memory.largest_batch is not None and memory.largest_batch >= 1:
+        found.append(f"the largest that surely fits is ×{memory.largest_batch:.1f}")
+    return " · ".join(found)
 
 
 def table(memory: Memory, width: int, full: str) -> list[str]:

@@ -1,14 +1,32 @@
-"""Ranges and calls that say what is done, by name: steps, optimizers, waits, allocation, compilation."""
+"""Ranges and calls that say what is done, by name: steps, optimizers, waits, allocation, compilation.
+
+And whose code a frame of Python is.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 
 import numpy as np
 
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import I64
 from findwall.step.step_facts import OWNERS, Links, StepFacts
+
+LIBRARY = re.compile(
+    r"(?:^|/)(?:site-packages|dist-packages|lib/python\d[\d.]*|torch|torchvision|functorch)(?:/|$)|^<"
+)
+STDLIB = frozenset(sys.stdlib_module_names)
+# A frame of Python as the profiler names it.
+PROFILED_FRAME = re.compile(r"^(?P<file>.+?)\((?P<line>\d+)\): (?P<function>.+)$")
+
+
+def is_own(path: str) -> bool:
+    """Whether it is the person's. The profiler cuts a library's path to what follows its folder."""
+    first = path.split("/")[0].removesuffix(".py")
+    return not (LIBRARY.search(path) or (not path.startswith("/") and first in STDLIB))
+
 
 PROFILER_STEP = re.compile(r"^ProfilerStep[#*]?\s*(\d+)?")
 

@@ -15,9 +15,9 @@ from math import sqrt
 
 import msgspec
 
-from findwall.facts.user_lines import STDLIB
 from findwall.model.catalogue import FAIR_PART
 from findwall.model.watched import SeenStack, StackFrame
+from findwall.step.call_names import STDLIB
 
 # What a look can find, in the order in which a stack is asked.
 DOINGS = ("starts", "compiles", "loader", "collective", "reads", "ops", "stalls", "waits", "python")

@@ -72,6 +72,7 @@ class Assembler:
             thread, name_ids = translations["thread"][edges.thread], translations["name"][edges.name]
             self._edges.append((edges.time, thread, name_ids, edges.kind, edges.begins))
         if chunk.memory.shape[1]:
+            chunk.memory[-1] = translations["thread"][chunk.memory[-1]]
             self._memory.append(chunk.memory)
         for pid, tid, label in chunk.labels:
             self._labels[pid, tid] = max(label, self._labels.get((pid, tid), ""))
@@ -99,10 +100,10 @@ class Assembler:
         columns = self._take_columns()
         self._drop_far(columns)
         origin = self._origin(columns)
-        names, details, threads = self._sort(columns)
+        names, details, threads, renumbered = self._sort(columns)
         check_devices(path, columns["device"])
         processes, thread_rows, events = _with_processes(columns, threads)
-        memory = self._memory_samples(origin)
+        memory = self._memory_samples(origin, renumbered)
         quality.events, quality.kept = self.events, len(events) + (0 if memory is None else len(memory.time))
         quality.ignored, quality.repaired = dict(sorted(self._ignored.items())), self._repaired
         quality.damaged = sum(self._damaged.values())
@@ -165,8 +166,11 @@ class Assembler:
         columns["end"] -= origin
         return origin
 
-    def _sort(self, columns: dict[str, NDArray[Any]]) -> tuple[list[str], Details, list[tuple[str, str]]]:
-        """Rows into canonical order, then every table in the order its entries first appear."""
+    def _sort(
+        self, columns: dict[str, NDArray[Any]]
+    ) -> tuple[list[str], Details, list[tuple[str, str]], I32]:
+        """Rows into canonical order, then every table in the order its entries first appear; the new number
+        of each thread."""
         tables = {name: list(table) for name, table in self._tables.items()}
         self._tables.clear()
         for name in DETAIL_FIELDS:
@@ -177,23 +181,40 @@ class Assembler:
         for name in columns:
             columns[name] = columns[name][order]
         del order
+        renumbered = np.full(len(tables["thread"]) + 1, -1, np.int32)
         for name in _TABLES:
             columns[name], kept = first_seen(columns[name], len(tables[name]))
+            if name == "thread":
+                renumbered[kept] = np.arange(len(kept))
             tables[name] = [tables[name][index] for index in kept]
         details = Details(tables["inputs"], tables["launch"], tables["extra"])
-        return tables["name"], details, tables["thread"]
+        return tables["name"], details, tables["thread"], renumbered
 
-    def _memory_samples(self, origin: int) -> MemorySamples | None:
+    def _memory_samples(self, origin: int, renumbered: I32) -> MemorySamples | None:
+        """In the order of time. Beside a device's allocations the host's say nothing of it."""
         if not self._memory:
             return None
         joined = np.concatenate(self._memory, axis=1)
+        of_host = joined[1] < 0
+        if of_host.any() and not of_host.all():
+            self._ignored["i"] += int(of_host.sum())
+            joined = joined[:, ~of_host]
+        joined[6] = renumbered[joined[6]]
         joined = joined[:, np.lexsort(joined[::-1])]
-        time = joined[0] - origin
-        near = np.abs(time) <= _DAY_NS
+        joined[0] -= origin
+        near = np.abs(joined[0]) <= _DAY_NS
         if not near.all():
             self._damaged["more than a day away from the rest"] += int((~near).sum())
-        joined, time = joined[:, near], time[near]
-        return MemorySamples(time, joined[1].astype(np.int32), joined[2], joined[3])
+        time, device, allocated, reserved, address, size, thread = joined[:, near]
+        return MemorySamples(
+            time,
+            device.astype(np.int32),
+            allocated,
+            reserved,
+            address.astype(np.uint64),
+            size,
+            thread.astype(np.int32),
+        )
 
 
 def _as_objects(name: str, ids: I32, keys: list[bytes]) -> tuple[I32, list[bytes]]:

@@ -41,6 +41,7 @@ Kinds = NDArray[np.int16]
 _Kind = TypeVar("_Kind")
 _NO_ARGS = Args()
 _INT64 = np.iinfo(np.int64)
+MEMORY = "[memory]"  # how the profiler names what the allocator does
 _SEPARATOR = b"\0"  # stands in no JSON text
 _KEY = _SEPARATOR.join  # one bytes object to look up, several times quicker than a tuple of them
 _INPUTS = ("dims", "dims", "types", "strides", "concrete")  # the first two: new and old spelling
@@ -83,7 +84,7 @@ class Chunk(msgspec.Struct):
     inputs: list[bytes]  # keys, as `object_of` takes them
     launch: list[bytes]
     extra: list[bytes]
-    memory: NDArray[np.int64]  # four rows: time, device, allocated, reserved
+    memory: NDArray[np.int64]  # a row a column of MemorySamples
     labels: list[tuple[str, str, str]] = msgspec.field(default_factory=list)  # pid, tid, thread name
     edges: Edges | None = None
     events: int = 0
@@ -227,7 +228,7 @@ def build_chunk(entries: Sequence[Entry]) -> Chunk:
     skipped = _add_complete(builder, _of(Complete, entries, counts))
     edges = builder.add_edges(_of(Begin, entries, counts) + _of(End, entries, counts))
     labels = _of(Label, entries, counts)
-    memory = _memory_samples(_of(Instant, entries, counts))
+    memory = _memory_samples(builder, _of(Instant, entries, counts))
     ignored = {phase: counts[kind] for kind, phase in PHASE_OF.items()}
     ignored.update({"X Trace": skipped, "i": counts[Instant] - memory.shape[1], "M": len(labels)})
     return Chunk(
@@ -295,20 +296,27 @@ def object_of(column: str, key: bytes) -> bytes:
     return text if text.isascii() else text.decode("utf-8", "replace").encode()
 
 
-def _memory_samples(instants: list[Instant]) -> NDArray[np.int64]:
-    """The allocator's totals on devices; the host's own allocations say nothing about a device."""
-    found = [
-        entry
-        for entry in instants
-        if entry.args is not None and entry.args.device_type != 0 and entry.args.device >= 0
-    ]
+def _memory_samples(builder: ChunkBuilder, instants: list[Instant]) -> NDArray[np.int64]:
+    """What the allocator did, each with its totals after it. The host's is no device: -1."""
+    found = [entry for entry in instants if entry.name == MEMORY and entry.args is not None]
     time, readable = to_nanoseconds([entry.ts for entry in found])
-    values = [(e.args.device, e.args.allocated, e.args.reserved) for e in found if e.args is not None]
+    values = [
+        (
+            args.device if args.device_type else -1,
+            args.allocated,
+            args.reserved,
+            args.address & _INT64.max,  # signed or not, as its writer has it
+            args.size,
+        )
+        for args in (entry.args for entry in found)
+        if args is not None
+    ]
     try:
-        table = np.array(values, np.int64).reshape(len(found), 3)
+        table = np.array(values, np.int64).reshape(len(found), 5)
     except OverflowError:
-        table, readable = np.zeros((len(found), 3), np.int64), np.zeros(len(found), np.bool_)
-    samples: NDArray[np.int64] = np.concatenate([time[:, None], table], axis=1).T[:, readable]
+        table, readable = np.zeros((len(found), 5), np.int64), np.zeros(len(found), np.bool_)
+    thread = builder.threads.ids([(entry.pid, entry.tid) for entry in found], len(found))
+    samples: NDArray[np.int64] = np.column_stack([time, table, thread]).T[:, readable]
     return samples
 
 

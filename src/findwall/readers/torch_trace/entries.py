@@ -84,6 +84,8 @@ class MemoryArgs(
     rename={
         "device_type": "Device Type",
         "device": "Device Id",
+        "address": "Addr",
+        "size": "Bytes",
         "allocated": "Total Allocated",
         "reserved": "Total Reserved",
     },
@@ -92,6 +94,8 @@ class MemoryArgs(
 
     device_type: int = 0
     device: int = -1
+    address: int = 0
+    size: int = 0  # negative where it is freed
     allocated: int = -1
     reserved: int = -1
 
@@ -118,6 +122,8 @@ class Instant(Struct, gc=False, tag_field="ph", tag="i"):
     """A point in time; the allocator's totals come as these."""
 
     name: str = ""
+    pid: int | str = ""
+    tid: int | str = ""
     ts: Raw = ABSENT
     args: MemoryArgs | None = None
 

@@ -25,7 +25,8 @@ def _peak(claim: Claim) -> str:
     phase = figures.get("phase")
     where = f" in {'the optimizer' if phase == 'optimizer' else phase}" if phase else ""
     kind = KIND_NAMES[str(figures["kind"])]
-    told = f"Requested memory peaks at {format_gib(number(claim, 'peak_gib'))}{where}. "
+    of = capital(str(figures["of"]))
+    told = f"{of} memory peaks at {format_gib(number(claim, 'peak_gib'))}{where}. "
     share = format_share(number(claim, "kind_share"))
     told += f"{format_gib(number(claim, 'kind_gib'))} of it ({share}) is {kind}"
     if claim.places and figures.get("line_gib"):
@@ -43,10 +44,22 @@ def _failed(claim: Claim) -> str:
     return f"A request for {asked} failed: less than that was free. "
 
 
+PRICES = {
+    "time": " and costs time",
+    "numerics": " and changes results a little",
+    "training": " and changes training",
+    "ranks": " on each rank",
+    "host": " and costs copies to and from the host in every step",
+}
+
+
 def _rung(template: str) -> Words:
     def said(claim: Claim) -> str:
         left, saved = format_gib(number(claim, "peak_gib")), format_gib(number(claim, "saves_gib"))
-        price = " and costs time" if claim.figures.get("slower") else ""
+        longer = claim.figures.get("longer_share")
+        price = PRICES.get(str(claim.figures.get("price")), "")
+        if isinstance(longer, float):
+            price = f" and makes the step about {format_share(longer)} longer"
         return capital(fill(f"{template}; that leaves a peak of {left}, {saved} less{price}.", claim))
 
     return said
@@ -108,8 +121,6 @@ WORDS: dict[str, Words] = {
     "memory-helps/shard": _SHARD,
     "memory-helps/smaller-batch": "Halve the batch, or checkpoint activations[[: {rest_gib:gib} is not the "
     "model]].",
-    "memory/peaked-before": "Over the whole run allocated memory peaked at {peak_gib:gib}, outside the "
-    "recorded steps; kinds, lines and what makes it smaller are those of the recorded steps.",
     "memory/caught": "The job went on after {count:,} requests for memory that failed[[, the largest of "
     "{largest_gib:gib}]][[ at {places[0]}]].",
     "memory/fills-up": "Memory grows by {grown_gib:gib} per step, over {steps:,} steps so far, and none is "
@@ -117,6 +128,10 @@ WORDS: dict[str, Words] = {
     "that the job keeps[[ at {places[0]}]][[{recorded:unless}; `findwall run --memory` names the line]].",
     "memory/peak": _peak,
     "memory/empty": "This snapshot holds no memory: no segment and no event.",
+    "memory/peaked-elsewhere": "Over the whole run allocated memory peaked at {peak_gib:gib}, outside the "
+    "recorded steps; kinds, lines and what makes it smaller are those of the recorded steps.",
+    "memory/host-since-recording": "On a CPU the profiler sees only what was allocated after it started: the "
+    "peak leaves out what was there before, such as parameters. Start it before the model is built.",
     "memory/no-times": "a memory snapshot holds no times",
     "memory/no-recording": "The snapshot holds no events, only what was alive when it was made. Call "
     "`torch.cuda.memory._record_memory_history()` first to see what peaks.",
@@ -137,7 +152,24 @@ WORDS: dict[str, Words] = {
         "use scaled_dot_product_attention[[ at {places[0]}]] instead of attention written out ({count} times)"
     ),
     "memory-rung/fused-optimizer": _rung("use a fused optimizer step[[ in place of {places[0]}]]"),
-    "memory-rung/checkpoint-blocks": _rung("checkpoint the activations of the {count} repeated blocks"),
+    "memory-rung/single-tensor-optimizer": _rung("pass foreach=False to the optimizer[[ at {places[0]}]]"),
+    "memory-rung/foreach-optimizer": _rung("pass foreach=True to the optimizer[[ at {places[0]}]]"),
+    "memory-rung/8-bit-optimizer": _rung(
+        "keep the optimizer's state in 8 bits, as bitsandbytes' AdamW8bit does"
+    ),
+    "memory-rung/sgd-momentum": _rung("train with SGD and momentum instead of Adam"),
+    "memory-rung/sgd": _rung("train with plain SGD instead of Adam"),
+    "memory-rung/offload-state": _rung("keep the optimizer's state in the host's memory"),
+    "memory-rung/set-to-none": _rung("call `optimizer.zero_grad(set_to_none=True)` before the forward pass"),
+    "memory-rung/bf16-autocast": _rung("run forward under `torch.autocast(device, torch.bfloat16)`"),
+    "memory-rung/pure-bf16": _rung("train the whole model in bf16: `model.to(torch.bfloat16)`"),
+    "memory-rung/zero-1": _rung("spread the optimizer's state over {count} ranks (ZeRO-1)"),
+    "memory-rung/zero-2": _rung("spread gradients and the optimizer's state over {count} ranks (ZeRO-2)"),
+    "memory-rung/zero-3": _rung("spread the whole model over {count} ranks (ZeRO-3, `fully_shard`)"),
+    "memory-rung/qlora": _rung("train small adapters beside weights in 4 bits (QLoRA)"),
+    "memory-rung/checkpoint-blocks": _rung(
+        "checkpoint the {count} repeated blocks[[ ({module})]]: `checkpoint(block, x, use_reentrant=False)`"
+    ),
     "memory-rung/smaller-batch": _rung("halve the batch"),
     "memory-rung/accumulate-gradients": _rung("compute the batch in {count} parts and accumulate gradients"),
 }

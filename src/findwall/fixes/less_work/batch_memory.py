@@ -1,0 +1,30 @@
+"""A smaller or larger batch, and the same batch in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from findwall.memory.device_memory import DeviceMemoryFacts
+from findwall.memory.memory_kinds import GRADIENTS, INPUTS
+from findwall.memory.memory_ladder import Rung, rung
+from findwall.memory.played_memory import gradients_stay, with_batch
+
+HALF = 0.5  # of the batch
+
+
+def _smaller(facts: DeviceMemoryFacts) -> Iterator[Rung]:
+    """Half the batch: what follows it is halved."""
+    if not (facts.kinds == GRADIENTS).any():
+        return
+    yield rung("smaller-batch", *(one.peak for one in with_batch(facts, HALF)), price="training", count=2)
+    # In parts, gradients of the first are there while the second is computed, and so is the whole batch.
+    whole = (facts.kinds == INPUTS) & ~facts.stacks.calls_module[facts.walk.lives.stack]
+    asked = facts.walk.lives.asked
+    parts = [one.sized(np.where(whole, asked, one.lives.asked)) for one in with_batch(facts, HALF)]
+    peaks = (gradients_stay(one).peak for one in parts)
+    yield rung("accumulate-gradients", *peaks, price="time", count=2)
+
+
+RUNGS = (_smaller,)

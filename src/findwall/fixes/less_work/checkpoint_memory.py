@@ -1,0 +1,67 @@
+"""Activation checkpointing by block: of each block its output stays, the rest comes back in backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from findwall.memory.device_memory import DeviceMemoryFacts
+from findwall.memory.memory_kinds import TEMPORARIES
+from findwall.memory.memory_ladder import Rung, rung
+from findwall.memory.memory_phases import FORWARD
+from findwall.memory.played_memory import played
+from findwall.memory.repeated import Blocks, repeated_blocks
+from findwall.model.memory_history import I64
+
+FORWARD_AGAIN = 1 / 3  # of the step: backward costs two forwards
+
+
+def _checkpoint(facts: DeviceMemoryFacts) -> Iterator[Rung]:
+    blocks = repeated_blocks(facts)
+    if blocks is None:
+        return
+    lives = facts.walk.lives
+    rows = np.concatenate(blocks.rows)
+    lengths = [len(one) for one in blocks.rows]
+    starts = np.cumsum([0, *lengths[:-1]])
+    died = lives.died.copy()
+    died[rows] = np.minimum(died[rows], np.repeat(blocks.ends, lengths))
+    for row, block in blocks.handed:
+        died[row] = lives.died[blocks.rows[block]].max()
+    # All of a block is there again from when backward frees the first of it.
+    back = np.repeat(np.minimum.reduceat(lives.died[rows], starts), lengths)
+    given = played(facts).living(lives.born, died).and_also(back, lives.died[rows], lives.asked[rows])
+    # While it comes back, so does what its forward made and gave back.
+    at = back[starts]
+    given = given.and_also(at, at + 1, _beside(facts, blocks))
+    yield rung(
+        "checkpoint-blocks",
+        given.peak,
+        price="time",
+        longer=FORWARD_AGAIN,
+        line=blocks.line,
+        count=blocks.times,
+        module=blocks.module,
+    )
+
+
+def _beside(facts: DeviceMemoryFacts, blocks: Blocks) -> I64:
+    """By how much each block's forward takes more, at its most, than what backward waits for."""
+    lives = facts.walk.lives
+    passing = np.flatnonzero((facts.kinds == TEMPORARIES) & (facts.born_in == FORWARD))
+    passing = passing[np.argsort(lives.born[passing], kind="stable")]
+    born = lives.born[passing]
+    found = []
+    for rows, end in zip(blocks.rows, blocks.ends, strict=True):
+        start = int(lives.born[rows].min())
+        first, after = np.searchsorted(born, (start - 1, end + 1))
+        made = np.concatenate([rows, passing[first:after]])
+        time = np.concatenate([lives.born[made], lives.died[made]])
+        change = np.concatenate([lives.asked[made], -lives.asked[made]])
+        most = np.cumsum(change[np.lexsort((change, time))]).max()  # what dies at an event is gone after it
+        found.append(max(int(most) - int(lives.asked[rows].sum()), 0))
+    return np.array(found, np.int64)
+
+
+RUNGS = (_checkpoint,)
