@@ -8,13 +8,13 @@ from math import ceil
 import msgspec
 import numpy as np
 
-from findwall.facts.best_changes import at_most, best_step, ideal, to_floor
+from findwall.facts.best_changes import at_most, best_step, to_floor
 from findwall.facts.facts import Facts, of_class, time_of
 from findwall.facts.gains import step_ms
 from findwall.facts.step_traits import on_cores
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import Kind
-from findwall.model.intervals import union
+from findwall.model.intervals import I64, union
 from findwall.replay.change import Change
 from findwall.step.step_facts import StepFacts
 from findwall.step.timed_steps import cores_at_work
@@ -222,12 +222,11 @@ def idle_cores_ms(facts: Facts) -> float:
     return min(slow * (1.0 - found.share), facts.recoverable_ms("slow-kernels") or 0.0)
 
 
-def apart_from_idle_cores(facts: Facts, *causes: str) -> Change:
-    """What these causes could give back at best, less what slow kernels would win on idle cores alone."""
-    slow = facts.atoms_of("slow-kernels")
+def on_the_same_cores(facts: Facts, slow: I64) -> Change:
+    """Some slow kernels at their floors, less what they would win on idle cores alone."""
     could, idle = facts.recoverable_ms("slow-kernels") or 0.0, idle_cores_ms(facts)
     if idle <= 0 or could <= 0:
-        return ideal(facts, *causes)
+        return to_floor(facts, slow)
     own = facts.atoms.own[slow]
     floor = own - np.maximum(own - facts.atoms.floor[slow], 0.0) * max(1.0 - idle / could, 0.0)
-    return to_floor(facts, slow, floor) + ideal(facts, *(one for one in causes if one != "slow-kernels"))
+    return to_floor(facts, slow, floor)

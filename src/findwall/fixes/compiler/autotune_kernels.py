@@ -20,7 +20,7 @@ from functools import partial
 
 import numpy as np
 
-from findwall.facts.host_cores import apart_from_idle_cores
+from findwall.facts.host_cores import on_the_same_cores
 from findwall.facts.op_shapes import slow_convolutions
 from findwall.fixes import (
     Claim,
@@ -47,16 +47,16 @@ def use(facts: Facts) -> Outcome:
     slow = facts.atoms_of("slow-kernels")
     if time_of(facts, slow) <= 0:
         return not_here(facts, "autotune-kernels/near-ceiling")
-    if not on_cores(facts):
-        slow = slow[of_class(facts, *WRITTEN_ANEW)[slow]]
-        if time_of(facts, slow) <= 0:
-            return no_use("autotune-kernels/no-others")
-        slow = np.setdiff1d(slow, slow_convolutions(facts))
+    # A CPU's convolutions are called from the library as they are.
+    classes = [one for one in WRITTEN_ANEW if one != "conv"] if on_cores(facts) else WRITTEN_ANEW
+    slow = slow[of_class(facts, *classes)[slow]]
     if time_of(facts, slow) <= 0:
+        return no_use("autotune-kernels/no-others")
+    if time_of(facts, slow := np.setdiff1d(slow, slow_convolutions(facts))) <= 0:
         return no_use("autotune-kernels/convolutions")
     return Use(
         Claim("autotune-kernels/time-them", {"slow_ms": time_of(facts, slow)}),
-        apart_from_idle_cores(facts, *MOVES) if on_cores(facts) else to_floor(facts, slow),
+        on_the_same_cores(facts, slow) if on_cores(facts) else to_floor(facts, slow),
     )
 
 
