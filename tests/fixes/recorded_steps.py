@@ -48,6 +48,34 @@ def from_frames(at_once: bool = False) -> Facts:
 
 
 @cache
+def sorted_heads(few: int = 4) -> Facts:
+    """Rows are put in order, and the first few of each are read."""
+    scores, values = torch.randn(64, 512), torch.randn(64, 512)
+
+    def step() -> None:
+        values.gather(1, scores.argsort(1)[:, :few]).sum()
+
+    with tempfile.TemporaryDirectory() as folder:
+        return facts_with_flow(step, Path(folder))
+
+
+@cache
+def looked_up(rows: int) -> Facts:
+    """Sixteen rows of a table, and an update of it all."""
+    table = torch.nn.Embedding(rows, 32)
+    optimizer = torch.optim.Adagrad(table.parameters(), lr=0.1)
+    words = torch.arange(16)
+
+    def step() -> None:
+        table(words).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    with tempfile.TemporaryDirectory() as folder:
+        return facts_with_flow(step, Path(folder))
+
+
+@cache
 def with_routine(name: str) -> Facts:
     """A step that calls one routine of linear algebra on small matrices."""
     matrices = torch.randn(256, 8, 8) + 8 * torch.eye(8)

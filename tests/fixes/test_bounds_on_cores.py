@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from findwall.causes.compute import slow_kernels
 from findwall.examine.traced_document import diagnose_device
@@ -15,6 +17,7 @@ from findwall.model.events import Kind
 from findwall.model.machine import Ceilings, CpuUse, Telemetry
 from findwall.report.fix_phrases import basis
 from findwall.units import ms
+from fixes.recorded_steps import looked_up, sorted_heads
 from sketch import Drawn, facts_of, hosts_own, sketch
 from speaking import in_words
 
@@ -88,3 +91,23 @@ def test_a_kernel_of_ones_own_saves_what_its_op_takes_beyond_the_ceiling(own_bus
     assert taken is not None
     saved = float(taken[1]) * (1 - float(taken[2]) / 100)
     assert at_best(facts, "custom-kernels") == pytest.approx(ms(facts.step) - saved, rel=0.01)
+
+
+def measured(facts: Facts) -> Facts:
+    return replace(facts, ceilings=CORES)
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "near_miss"),
+    [
+        ("topk", lambda: measured(sorted_heads()), lambda: measured(sorted_heads(512))),
+        ("sparse-embedding", lambda: looked_up(20_000), lambda: looked_up(32)),
+    ],
+)
+def test_a_rewrite_whose_speed_on_cores_nobody_measured_has_its_bound_alone(
+    name: str, facts: Callable[[], Facts], near_miss: Callable[[], Facts]
+) -> None:
+    outcome = FIXES[name].advise(facts())
+    assert isinstance(outcome, Use) and outcome.likely is None and not outcome.may
+    assert ms(step_at_best(FIXES[name], outcome, facts())) < 0.9 * ms(facts().step)
+    assert not isinstance(FIXES[name].advise(near_miss()), Use)

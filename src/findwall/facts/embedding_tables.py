@@ -14,6 +14,7 @@ import numpy as np
 
 from findwall.facts.facts import Facts, of_class
 from findwall.facts.op_shapes import tensors_of
+from findwall.facts.step_traits import calls_around
 from findwall.model.catalogue import FAIR_PART, MATRIX_CLASSES
 from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
@@ -89,9 +90,8 @@ def sparse_tables(facts: Facts) -> Tables:
 
 
 def _tables(facts: WorkFacts) -> list[Table]:
-    ops = np.unique(facts.kernels.op[facts.atoms.index])
+    ops = np.unique(calls_around(facts, np.arange(len(facts.atoms.index)), frozenset((_BACKWARD,))))
     ops = ops[ops >= 0]
-    ops = ops[[facts.timeline.name_of(row) == _BACKWARD for row in ops.tolist()]]
     calls: dict[Shape, list[tuple[int, int, bool]]] = defaultdict(list)
     for row in ops.tolist():
         arguments = Arguments(facts.timeline.inputs_of(row))

@@ -38,6 +38,7 @@ __all__ = [
     "Outcome",
     "Use",
     "at_most",
+    "by_device",
     "cannot_tell",
     "device_word",
     "free_launches",
@@ -137,6 +138,11 @@ def without_floors(facts: WorkFacts) -> Claim:
 def surely(claim: Claim, change: Change, moves: tuple[str, ...] | None = None) -> Use:
     """A fix that does all it could: nothing is lost between the bound and what it gives."""
     return Use(claim, change, moves, likely=lambda made: change, uncurved=True)
+
+
+def by_device(facts: Facts, use: Use) -> Use:
+    """As it was found on a GPU; of a CPU, where nobody measured how fast such ops run, the bound alone."""
+    return msgspec.structs.replace(use, likely=None, may=()) if on_cores(facts) else use
 
 
 Refusal = Callable[[Facts], NoUse | CannotTell | None]  # why a fix is not made in a job, if it is not

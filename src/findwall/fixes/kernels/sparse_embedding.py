@@ -38,13 +38,13 @@ from findwall.fixes import (
     Fix,
     Outcome,
     Use,
+    by_device,
     cannot_tell,
     gone,
     lines,
     no_use,
     rows_of,
 )
-from findwall.fixes.refusals import ON_CORES
 from findwall.model.catalogue import MENTION_SHARE
 from findwall.model.claims import known
 from findwall.replay.change import Change, Drop, Issue, Replace, Scale
@@ -76,12 +76,13 @@ def use(facts: Facts) -> Outcome:
     if spent <= MENTION_SHARE * ms(facts.step):
         return no_use("sparse-embedding/little", spent_ms=spent)
     largest = max(usable, key=lambda one: one.rows * one.width)
-    return Use(
+    rows_alone = Use(
         _claim(facts, largest, spent),
         _best(facts, found),
         tuple(cause for cause in MOVES if np.isin(found.atoms, facts.atoms.of(cause)).any()),
         likely=lambda made: _likely(facts, found, usable),
     )
+    return by_device(facts, rows_alone)
 
 
 def _claim(facts: Facts, table: Table, spent: float) -> Claim:
@@ -174,4 +175,4 @@ def _stepped(torch: Any, table: Any, ids: Any, weight: Any, sparse: bool) -> Any
     return emb.weight.detach()
 
 
-FIX = Fix(MOVES, "needs-review", use, (ON_CORES,), removes=True)
+FIX = Fix(MOVES, "needs-review", use, removes=True)

@@ -31,15 +31,16 @@ from findwall.fixes import (
     Fix,
     Outcome,
     Use,
+    by_device,
     cannot_tell,
     gone,
     no_use,
+    on_cores,
     rows_of,
     time_of,
     to_floor,
     without_floors,
 )
-from findwall.fixes.refusals import ON_CORES
 from findwall.model.causes import cause_index
 from findwall.model.events import Kind
 from findwall.model.intervals import F64, I64
@@ -101,7 +102,7 @@ def use(facts: Facts) -> Outcome:
         return unclear or no_use("topk/all-read")
     if not facts.ceilings.bandwidth:
         return CannotTell(Claim("ceilings/unknown", parts=[without_floors(facts)]))
-    mine = [one for one in mine if _then(facts, one, BITS_BY_ONE) < _now(facts, one)]
+    mine = [one for one in mine if on_cores(facts) or _then(facts, one, BITS_BY_ONE) < _now(facts, one)]
     if not mine:
         return no_use("topk/short-rows")
     every = np.concatenate([part for one in mine for part in (one.main, one.beside)])
@@ -119,7 +120,7 @@ def use(facts: Facts) -> Outcome:
         places=list(dict.fromkeys(line for one in mine if (line := line_of(facts, one.row)) is not None)),
     )
     moved = facts.atoms.cause[every]
-    return Use(
+    at_the_head = Use(
         claim,
         _best(facts, mine),
         tuple(cause for cause in MOVES if (moved == cause_index(cause)).any()) or MOVES,
@@ -128,6 +129,7 @@ def use(facts: Facts) -> Outcome:
         condition="sorted-read-by-nothing-else",
         rewrites=_rewrites(facts, mine),
     )
+    return by_device(facts, at_the_head)
 
 
 def _sorts(facts: WorkFacts) -> dict[int, I64]:
@@ -257,4 +259,4 @@ def _rewrites(facts: WorkFacts, sorts: list[_Sort]) -> tuple[Rewrite, ...]:
     )
 
 
-FIX = Fix(MOVES, "safe", use, (ON_CORES,), reorders=True, removes=True)
+FIX = Fix(MOVES, "safe", use, reorders=True, removes=True)
