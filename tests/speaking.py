@@ -6,8 +6,7 @@ from typing import Protocol
 
 from findwall.causes import Cause
 from findwall.facts.facts import Facts
-from findwall.model.claims import Claim
-from findwall.model.diagnosis import Evidence
+from findwall.model.claims import Claim, Evidence
 from findwall.report.words import spoken
 
 

@@ -16,7 +16,7 @@ from findwall.agent.allocations.failure_claim import caught_claim, failure_claim
 from findwall.agent.allocations.failure_text import FailureText, failure_text
 from findwall.agent.allocations.oom_observer import forget_failures, watch_failures
 from findwall.apply.registry import REGISTRY
-from findwall.model.diagnosis import CaughtFailures, MemoryKindRow, OutOfMemory
+from findwall.model.answers.memory_answer import CaughtFailures, MemoryKindRow, OutOfMemory
 from findwall.report.words import spoken
 
 torch = pytest.importorskip("torch")

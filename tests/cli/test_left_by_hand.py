@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from captures import FIXTURES
 from findwall.cli.left_by_hand import left_by_hand
 from findwall.cli.trying import Tried
-from findwall.model.diagnosis import Diagnosis, Prescription, Range
+from findwall.model.claims import Range
+from findwall.model.diagnosis import Diagnosis, Prescription
 from findwall.trial.stacks_tried import Found
 
 SAFETIES = {"fp8": "changes-numerics"}

@@ -34,7 +34,8 @@ from findwall.machine.ceilings import CeilingsReport, cached_report, store
 from findwall.machine.ceilings import numpy_cores as cores
 from findwall.model.applied import Applied, AppliedFix
 from findwall.model.arms import ArmReport
-from findwall.model.diagnosis import Diagnosis, Prescription, Range
+from findwall.model.claims import Range
+from findwall.model.diagnosis import Diagnosis, Prescription
 from findwall.model.machine import Ceilings
 from findwall.report.words.documents import worded
 from findwall.trial.arms_in_turn import Arm, Outcome, Plan, Sample, Trial, run_trial, step_in_report

@@ -18,17 +18,8 @@ from contradictions import Known, contradictions
 from examples import drawn
 from findwall.examine import checks, figure_checks
 from findwall.examine.checks import Circumstances, checked
-from findwall.model.claims import Claim, advises, promised_ms
-from findwall.model.diagnosis import (
-    BudgetRow,
-    Diagnosis,
-    KindRow,
-    NotWorthIt,
-    Phase,
-    Prescription,
-    Range,
-    to_json,
-)
+from findwall.model.claims import Claim, Range, advises, promised_ms
+from findwall.model.diagnosis import BudgetRow, Diagnosis, KindRow, NotWorthIt, Phase, Prescription, to_json
 from findwall.report.words import spoken
 from findwall.report.words.documents import worded
 

@@ -13,7 +13,8 @@ import pytest
 
 from captures import FIXTURES
 from findwall.examine import examine
-from findwall.model.diagnosis import CaughtFailures, Diagnosis, MemoryKindRow, OutOfMemory
+from findwall.model.answers.memory_answer import CaughtFailures, MemoryKindRow, OutOfMemory
+from findwall.model.diagnosis import Diagnosis
 from findwall.model.machine import MemoryTotals
 from findwall.model.measurement import (
     KnownAddresses,

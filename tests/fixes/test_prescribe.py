@@ -22,8 +22,8 @@ from findwall.fixes.prescribe import MOST_REFUSED, ROUNDING_MS, prescribe
 from findwall.fixes.same_end import pairs
 from findwall.fixes.stacked import is_another_way
 from findwall.model.catalogue import ROOFS
-from findwall.model.claims import Claim
-from findwall.model.diagnosis import Diagnosis, NotWorthIt, Prescription, Range
+from findwall.model.claims import Claim, Range
+from findwall.model.diagnosis import Diagnosis, NotWorthIt, Prescription
 from findwall.model.events import Kind
 from findwall.model.measured_run import StepTimes
 from findwall.readers import read_trace

@@ -22,7 +22,8 @@ from findwall.integrations import trackers
 from findwall.integrations.trackers import Trackers
 from findwall.integrations.verdict_figures import numbers, words
 from findwall.model.catalogue import WALLS
-from findwall.model.diagnosis import Diagnosis, Range, from_json
+from findwall.model.claims import Range
+from findwall.model.diagnosis import Diagnosis, from_json
 
 DOCUMENTS = sorted((Path(__file__).parents[1] / "fixtures" / "documents").glob("*.json"))
 LIBRARIES = ("wandb", "mlflow", "mlflow.entities", *trackers.WRITER_MODULES)

@@ -13,7 +13,8 @@ import pytest
 from captures import FIXTURES
 from findwall.errors import InputError
 from findwall.examine import examine
-from findwall.model.diagnosis import Range, Trial
+from findwall.model.applied import Trial
+from findwall.model.claims import Range
 from findwall.model.machine import Environment, Finding, Sampled
 from findwall.model.measurement import TRIALS_FILE, Line, Measurement, RunInfo, StepColumns, Trace, Warmup
 from findwall.readers.run_folder import is_run_folder, read_run_folder

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from findwall.model.diagnosis import Prescription, Range
+from findwall.model.claims import Range
+from findwall.model.diagnosis import Prescription
 from findwall.report.by_hand_text import MOST_SHOWN, to_text
 from findwall.report.patch_text import WIDTH
 

@@ -20,8 +20,10 @@ from captures import FIXTURES
 from findwall import cli
 from findwall.examine.series import gather
 from findwall.examine.series.one_step import MOST_EVENTS, OF_EVENT
+from findwall.model.applied import Trial
 from findwall.model.catalogue import WALL_OF
-from findwall.model.diagnosis import Diagnosis, Range, Trial, from_json
+from findwall.model.claims import Range
+from findwall.model.diagnosis import Diagnosis, from_json
 from findwall.model.machine import Noted, Telemetry
 from findwall.model.measurement import Measurement, StepColumns, Warmup
 from findwall.model.series import Series

@@ -19,18 +19,9 @@ from examples import drawn
 from findwall import cli
 from findwall.examine.series import gather
 from findwall.fixes import all_fixes
-from findwall.model.claims import Claim, plain
-from findwall.model.diagnosis import (
-    Diagnosis,
-    Evidence,
-    KindRow,
-    ModuleRow,
-    NotWorthIt,
-    Range,
-    Trial,
-    WhatIf,
-    from_json,
-)
+from findwall.model.applied import Trial
+from findwall.model.claims import Claim, Evidence, Range, plain
+from findwall.model.diagnosis import Diagnosis, KindRow, ModuleRow, NotWorthIt, WhatIf, from_json
 from findwall.model.machine import Telemetry
 from findwall.model.series import Lane, Samples, Series, StepSeries, StepTimeline, Stretch, Track
 from findwall.report.page import to_page

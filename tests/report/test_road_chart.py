@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from findwall.model.diagnosis import Diagnosis, Range, Stage, WhatIf
+from findwall.model.claims import Range
+from findwall.model.diagnosis import Diagnosis, Stage, WhatIf
 from findwall.report import fix_phrases
 from findwall.report.terminal import to_text
 

@@ -10,7 +10,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from findwall.model.diagnosis import BudgetRow, Diagnosis, KernelRow, Mfu, NotWorthIt, Range, to_json
+from findwall.model.claims import Range
+from findwall.model.diagnosis import BudgetRow, Diagnosis, KernelRow, Mfu, NotWorthIt, to_json
 from findwall.report import fix_phrases, phrases
 from findwall.report.markdown import to_markdown
 from findwall.report.terminal import render, to_text

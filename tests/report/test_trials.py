@@ -7,7 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from captures import FIXTURES
-from findwall.model.diagnosis import Diagnosis, Prescription, Range, Wall
+from findwall.model.claims import Range
+from findwall.model.diagnosis import Diagnosis, Prescription, Wall
 from findwall.model.patch import Patch
 from findwall.report.trials import WIDTH, to_text, why_nothing, with_trials
 from findwall.trial.equivalence import Losses

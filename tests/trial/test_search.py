@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from examples import drawn
 from findwall.model.applied import Applied, AppliedFix
 from findwall.model.arms import ArmReport, Around
-from findwall.model.diagnosis import Range
+from findwall.model.claims import Range
 from findwall.trial.arms_in_turn import Ended, Failure, Outcome, Sample, Trial
 from findwall.trial.judge import Plain, disturbed, judge
 from findwall.trial.search import Settled, search

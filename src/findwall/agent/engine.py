@@ -30,7 +30,7 @@ from findwall.agent.timing.telemetry import Gauges
 from findwall.agent.tracing.graph_captures import CAPTURES
 from findwall.agent.tracing.tracewindow import JobProfilers, TraceWindow
 from findwall.machine import torch_device as machine
-from findwall.model.diagnosis import CaughtFailures, OutOfMemory
+from findwall.model.answers.memory_answer import CaughtFailures, OutOfMemory
 from findwall.model.measurement import ENDED, Later, Measurement
 
 BEFORE_TRACE = ("starting", "warm-up", "timing")

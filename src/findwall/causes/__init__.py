@@ -16,8 +16,7 @@ from findwall.facts.facts import Facts
 from findwall.facts.figures import amounts, told
 from findwall.facts.waits import Wait, wait_evidence, waits
 from findwall.model.catalogue import WALL_OF
-from findwall.model.claims import Claim, Figure, Figures, known, lines
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
+from findwall.model.claims import EVIDENCE_ROWS, Claim, Evidence, Figure, Figures, known, lines
 from findwall.model.kinds import StepKind
 
 # What the file of a cause is written with.

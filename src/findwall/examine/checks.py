@@ -18,13 +18,7 @@ from findwall.fixes import takes_out
 from findwall.model.catalogue import MAJORITY_SHARE, NEAR, ROOFS, SMALL_PART, WORTH_IT
 from findwall.model.causes import UNKNOWN
 from findwall.model.claims import Claim, Figure, plain
-from findwall.model.diagnosis import (
-    NO_GAIN,
-    Diagnosis,
-    NotWorthIt,
-    Prescription,
-    Wall,
-)
+from findwall.model.diagnosis import NO_GAIN, Diagnosis, NotWorthIt, Prescription, Wall
 from findwall.units import NS_PER_MS, format_ms, format_share
 from findwall.work.work_facts import TOO_SMALL_NS
 

@@ -9,6 +9,7 @@ import numpy as np
 from findwall.examine.remarks import about_kinds
 from findwall.facts.facts import Facts, of_class
 from findwall.facts.step_traits import on_cores
+from findwall.model.answers.memory_answer import Memory, MemoryCurve
 from findwall.model.catalogue import (
     FAIR_PART,
     KERNEL_CLASSES,
@@ -19,7 +20,7 @@ from findwall.model.catalogue import (
     WALL_OF,
 )
 from findwall.model.claims import Claim, Figure, listed
-from findwall.model.diagnosis import KernelRow, Machine, Memory, MemoryCurve, Question, Step, Throughput
+from findwall.model.diagnosis import KernelRow, Machine, Question, Step, Throughput
 from findwall.model.machine import CONTENDED, Ceilings, Finding
 from findwall.model.measured_run import Rank, Run
 from findwall.step.timed_steps import FEWEST_STEPS

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from findwall.model.diagnosis import Diagnosis, Memory, Mfu, TimelineSummary
+from findwall.model.answers.memory_answer import Memory
+from findwall.model.diagnosis import Diagnosis, Mfu, TimelineSummary
 from findwall.units import format_ms
 
 # Chosen by hand, not calibrated.

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from findwall.agent.allocations.failure_claim import caught_claim, failure_claim
 from findwall.examine.memory_document import memory_found, peaked_elsewhere, traced_memory
 from findwall.memory.steady_growth import SteadyGrowth, steady_growth
+from findwall.model.answers.memory_answer import Memory, MemoryGrowth, OutOfMemory
 from findwall.model.claims import Claim, Figure, lines
-from findwall.model.diagnosis import Memory, MemoryGrowth, OutOfMemory
 from findwall.model.measured_run import Rank, Run
 from findwall.model.memory_history import RecordedRank
 from findwall.units import GIB, SECONDS_PER_HOUR

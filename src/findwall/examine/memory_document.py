@@ -18,12 +18,8 @@ from findwall.memory.memory_ladder import Rung, ladder, rung
 from findwall.memory.memory_phases import PHASES
 from findwall.memory.played_memory import largest_batch, with_batch
 from findwall.memory.traced_history import traced_history
-from findwall.model.catalogue import NEARLY_ALL
-from findwall.model.claims import Claim, Figure, known, lines
-from findwall.model.diagnosis import (
-    SCHEMA,
+from findwall.model.answers.memory_answer import (
     DeviceMemory,
-    Diagnosis,
     DriverCalls,
     Fragmentation,
     Memory,
@@ -33,11 +29,16 @@ from findwall.model.diagnosis import (
     MemoryKindRow,
     MemoryLineRow,
     MemoryRung,
-    Mfu,
     OutOfMemory,
+)
+from findwall.model.catalogue import NEARLY_ALL
+from findwall.model.claims import Claim, Figure, Range, known, lines
+from findwall.model.diagnosis import (
+    SCHEMA,
+    Diagnosis,
+    Mfu,
     Quality,
     Question,
-    Range,
     Source,
     Step,
     TimelineSummary,

@@ -12,6 +12,7 @@ import msgspec
 
 from findwall.examine.document_rows import KERNELS_LISTED, machine
 from findwall.fixes import all_fixes
+from findwall.model.answers.memory_answer import Memory
 from findwall.model.catalogue import (
     MAJORITY_SHARE,
     MATRIX_CLASSES,
@@ -24,23 +25,19 @@ from findwall.model.catalogue import (
     WORTH_IT,
 )
 from findwall.model.causes import UNKNOWN
-from findwall.model.claims import Claim, Figure, known, plain
+from findwall.model.claims import EVIDENCE_ROWS, Claim, Evidence, Figure, Range, known, plain
 from findwall.model.diagnosis import (
-    EVIDENCE_ROWS,
     KERNELS_ALONE,
     SCHEMA,
     BudgetRow,
     CountedKernel,
     Diagnosis,
-    Evidence,
     KernelRow,
-    Memory,
     Mfu,
     Next,
     Prescription,
     Quality,
     Question,
-    Range,
     Source,
     Step,
     TimelineSummary,

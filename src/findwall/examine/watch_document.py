@@ -13,6 +13,7 @@ import msgspec
 
 from findwall.examine.document_rows import counted_busy, machine, totals
 from findwall.examine.untraced_document import CounterVerdict, Wait, Whole, counters_of, judge
+from findwall.model.answers.watch_answer import Watch, WatchedLine, WatchedRow
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, NEARLY_ALL, WALL_OF, WORTH_IT
 from findwall.model.claims import Claim, Figure, advises, known, lines, plain
 from findwall.model.diagnosis import (
@@ -25,9 +26,6 @@ from findwall.model.diagnosis import (
     Step,
     TimelineSummary,
     Wall,
-    Watch,
-    WatchedLine,
-    WatchedRow,
 )
 from findwall.model.machine import Ceilings
 from findwall.model.measured_run import Rank, Run

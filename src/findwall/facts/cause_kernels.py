@@ -16,8 +16,7 @@ from findwall.facts.op_shapes import shapes_text, tensors_of
 from findwall.facts.step_traits import on_cores
 from findwall.facts.user_lines import line_of
 from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.model.claims import Claim, Figure, known, lines, listed
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
+from findwall.model.claims import EVIDENCE_ROWS, Claim, Evidence, Figure, known, lines, listed
 from findwall.model.intervals import I64
 from findwall.model.short_kernel_names import short_kernel, shorten
 from findwall.step.call_names import collective_name

@@ -12,8 +12,7 @@ import msgspec
 
 from findwall.facts.facts import Facts
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE
-from findwall.model.claims import Claim
-from findwall.model.diagnosis import Evidence
+from findwall.model.claims import Claim, Evidence
 from findwall.model.events import Kind
 from findwall.model.measured_run import HostLine
 from findwall.step.call_names import LIBRARY, PROFILED_FRAME, is_own

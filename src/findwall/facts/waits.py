@@ -14,8 +14,7 @@ from findwall.facts.facts import Facts, matching, of_class, rows_of
 from findwall.facts.op_shapes import shapes_text
 from findwall.facts.user_lines import line_of
 from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.model.claims import Claim, known, lines
-from findwall.model.diagnosis import EVIDENCE_ROWS, Evidence
+from findwall.model.claims import EVIDENCE_ROWS, Claim, Evidence, known, lines
 from findwall.model.events import Kind
 from findwall.model.intervals import F64, I64
 from findwall.model.kinds import EVEN_SHARE

@@ -13,7 +13,8 @@ from findwall.fixes import Fix, Safety, Use, all_fixes
 from findwall.fixes.at_best import step_at_best
 from findwall.fixes.predict import Prediction, predict
 from findwall.model.catalogue import MENTION_SHARE, SMALL_PART
-from findwall.model.diagnosis import Basis, Range
+from findwall.model.claims import Range
+from findwall.model.diagnosis import Basis
 from findwall.units import ms
 
 SAFETIES = get_args(Safety)

@@ -21,8 +21,8 @@ from findwall.fixes.ordering import ranked
 from findwall.fixes.probed_uses import as_probed
 from findwall.fixes.stacked import stacks
 from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL, ROOFS, WORTH_IT
-from findwall.model.claims import Claim, Figures
-from findwall.model.diagnosis import NO_GAIN, NotWorthIt, Prescription, Range
+from findwall.model.claims import Claim, Figures, Range
+from findwall.model.diagnosis import NO_GAIN, NotWorthIt, Prescription
 from findwall.units import ms
 
 MOST_REFUSED = 6  # popular fixes that are said not to help. Chosen by hand, not calibrated.

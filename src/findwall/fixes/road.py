@@ -10,7 +10,8 @@ from findwall.fixes import Use, all_fixes
 from findwall.fixes.predict import changed, mended_by
 from findwall.fixes.stacked import is_another_way
 from findwall.model.catalogue import WALL_OF
-from findwall.model.diagnosis import Prescription, Range, Stage
+from findwall.model.claims import Range
+from findwall.model.diagnosis import Prescription, Stage
 from findwall.units import NS_PER_MS, ms
 
 

@@ -12,8 +12,8 @@ from findwall.fixes import NoUse, Outcome, Use, all_fixes, without_floors
 from findwall.fixes.at_best import together_at_best
 from findwall.fixes.candidates import in_ms, speedup
 from findwall.fixes.predict import mended_by, predict
-from findwall.model.claims import Claim
-from findwall.model.diagnosis import Range, WhatIf
+from findwall.model.claims import Claim, Range
+from findwall.model.diagnosis import WhatIf
 from findwall.units import ms
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,5}")  # of workers or the like: more digits are none that anybody means

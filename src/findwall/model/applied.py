@@ -1,8 +1,12 @@
-"""Fixes that were made in a job's process, what proves that they took effect, and where in the job's code."""
+"""Fixes that were made in a job: what proves that they took effect, where in its code, and what they gave."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+
+from findwall.model.claims import Range
 
 APPLIED_FILE = "applied.json"
 APPLIED_SCHEMA = "findwall-applied/1"
@@ -47,3 +51,26 @@ class Applied(msgspec.Struct, frozen=True):
     fixes: dict[str, AppliedFix] = {}
     schema: str = APPLIED_SCHEMA
     places: dict[str, list[Place]] = {}  # by fix
+
+
+class Trial(msgspec.Struct):
+    """Fixes that were really made, in processes of their own beside the plain job."""
+
+    fix: str  # several made together are joined by " + "
+    predicted: Range  # the step in ms
+    measured: Range  # likewise; the ends are those of the speed-up's interval
+    verdict: Literal["faster", "slower", "no-difference", "incorrect", "failed"]
+    speedup: Range = msgspec.field(default_factory=Range)  # over the plain job
+    base: str = ""  # the fixes that the verdict compares it with; none: the plain job
+    speedup_over_base: Range = msgspec.field(default_factory=Range)
+    losses: Literal["same", "differs", "not-checked"] = "not-checked"
+    compared: Literal["losses", "outputs"] = (
+        "losses"  # what `losses` tells of: without any, the models' outputs
+    )
+    apart: float | None = None  # how far the losses of the first steps lie apart, as a share of them
+    allowed: float | None = None  # how far they may
+    peak_memory: int | None = None  # bytes on the device
+    break_even_steps: int | None = None  # after which a longer start is made up for; null: it starts as fast
+    seconds: float = 0.0  # that its processes took
+    why: str = ""  # what was seen to have taken effect, or why it failed
+    kept: bool = False

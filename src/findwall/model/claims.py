@@ -13,6 +13,7 @@ import msgspec
 Figure = float | int | bool | str | None
 Figures = Mapping[str, Figure]
 TEXT = "text"  # the id of a claim that is still a sentence: redaction drops it
+EVIDENCE_ROWS = 3  # of a cause at the most: what a person reads before going on
 ADVISE = "advise/"  # how the ids of actions begin: "advise/torch-compile/casts" speaks of that fix
 
 
@@ -71,3 +72,18 @@ def promised_ms(claim: Claim) -> float | None:
 
 def listed(words: list[str]) -> str:
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+class Range(msgspec.Struct):
+    low: float | None = None
+    mid: float | None = None
+    high: float | None = None
+
+
+class Evidence(msgspec.Struct):
+    text: str = ""
+    kernel: str | None = None
+    op: str | None = None
+    line: str | None = None
+    ms: float | None = None
+    claim: Claim | None = None  # what `text` says, as data

@@ -9,7 +9,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from findwall.model.claims import Claim, Figure
+from findwall.model.answers.memory_answer import Memory
+from findwall.model.answers.sweep_answer import Sweep
+from findwall.model.answers.watch_answer import Watch
+from findwall.model.applied import Trial
+from findwall.model.claims import Claim, Evidence, Figure, Range
 
 SCHEMA = "findwall/1"
 
@@ -117,16 +121,6 @@ class Quality(msgspec.Struct):
 
 
 KERNELS_ALONE = "kernels"  # `Step.found_by` where there are kernels and no step
-EVIDENCE_ROWS = 3  # of a cause at the most: what a person reads before going on
-
-
-class Evidence(msgspec.Struct):
-    text: str = ""
-    kernel: str | None = None
-    op: str | None = None
-    line: str | None = None
-    ms: float | None = None
-    claim: Claim | None = None  # what `text` says, as data
 
 
 class BudgetRow(msgspec.Struct):
@@ -147,171 +141,6 @@ class Phase(msgspec.Struct):
 class ModuleRow(msgspec.Struct):
     module: str
     ms: float
-
-
-class Range(msgspec.Struct):
-    low: float | None = None
-    mid: float | None = None
-    high: float | None = None
-
-
-MemoryPhase = Literal["unknown", "set-up", "forward", "backward", "optimizer"]
-MemoryKind = Literal[
-    "unknown",
-    "parameters",
-    "gradients",
-    "optimizer-state",
-    "activations",
-    "inputs",
-    "temporaries",
-    "workspace",
-    "kept",
-    "before-recording",
-]
-
-
-MemoryOf = Literal["requested", "allocated", "reserved", "resident", "unknown"]
-
-
-class MemoryKindRow(msgspec.Struct):
-    """What of the peak is of one kind; of temporaries, those of one phase."""
-
-    kind: MemoryKind
-    gib: float
-    count: int  # of allocations
-    phase: MemoryPhase = "unknown"  # in which they were made, if in one
-
-
-class MemoryLineRow(msgspec.Struct):
-    """What of the peak one line of the job's code made; line null: autograd, or nobody recorded it."""
-
-    line: str | None
-    function: str
-    gib: float
-    count: int
-    kind: MemoryKind  # most of it
-
-
-class Fragmentation(msgspec.Struct):
-    """What is reserved and not of use, at the peak."""
-
-    free_gib: float  # in the cache
-    largest_free_gib: float  # in one piece
-    largest_request_gib: float  # of the recording
-    rounding_gib: float  # by which blocks are larger than what was asked for
-    private_gib: float  # free in pools that nobody else may use, as CUDA graphs have them; at the end
-    needless_calls: int  # times the driver was asked although as much was free, in pieces
-
-
-class DriverCalls(msgspec.Struct):
-    """How often the allocator took memory from the driver and gave it back, in the recording."""
-
-    taken: int
-    given_back: int
-
-
-class MemoryGrowth(msgspec.Struct):
-    """Memory that grows with every step: a line's, or, where nobody knows one, all that the job holds."""
-
-    line: str | None
-    gib_per_step: float
-    steps: int  # that it was seen in
-    kind: MemoryKind
-    full_at_step: int | None = None  # where memory ends at this pace, by the job's own count
-    full_in_s: float | None = None  # from when it was last looked at
-
-
-FailureCause = Literal["size", "fragmentation", "limit", "others", "unknown"]
-
-
-class OutOfMemory(msgspec.Struct):
-    """A request that failed, the last one. Figures of a moment: right before, or when the job had ended."""
-
-    asked_gib: float | None  # null: nobody said
-    device_free_gib: float | None  # that the driver still had
-    free_gib: float | None  # in the cache
-    largest_free_gib: float | None  # in one piece
-    # More than there is; as much was free, but in pieces; this process may not have more; others have it.
-    cause: FailureCause
-    phase: MemoryPhase
-    line: str | None
-    device: int | None = None  # null: the host's memory, or nobody said
-    on_host: bool = False
-    total_gib: float | None = None
-    limit_gib: float | None = None  # that this process may take, if that is less
-    others_gib: float | None = None  # that other processes hold
-    held_gib: float | None = None  # by the job's tensors
-    kinds: list[MemoryKindRow] = []  # of what was held, as far as the job knows it; they add up to it
-    is_expandable: bool = False  # the allocator could already grow its segments
-
-
-class CaughtFailures(msgspec.Struct):
-    """Requests that failed, and the job went on."""
-
-    count: int
-    largest_gib: float | None = None
-    line: str | None = None  # of the largest
-
-
-class MemoryRung(msgspec.Struct):
-    """A change that makes the peak smaller, and what it would be."""
-
-    fixes: list[str]
-    peak_gib: Range
-    how: str = ""
-    fits: bool | None = None  # null: nobody knows how much there is, or the interval does not say
-    price: Literal["none", "time", "numerics", "training", "ranks", "host"] = "none"  # what it costs
-    longer_share: float | None = None  # by how much of the step it makes the step longer, where that is known
-    claim: Claim | None = None  # what `how` says, as data
-
-
-class MemoryBatch(msgspec.Struct):
-    """The peak with another batch, so many times as large."""
-
-    factor: float
-    peak_gib: Range
-    fits: bool | None = None
-
-
-class MemoryCurve(msgspec.Struct):
-    """Memory over time: the most of each of so many stretches of the recording."""
-
-    ms: list[float]  # from the first event; empty where no times were recorded
-    used_gib: list[float]  # of what `of` says
-    reserved_gib: list[float]
-
-
-class DeviceMemory(msgspec.Struct):
-    device: int
-    peak_gib: float
-    reserved_gib: float
-
-
-class Memory(msgspec.Struct):
-    """The peak, of the device that has most; `of` says of what: what was requested, the blocks allocated for
-    it, what was reserved from the driver; or, on a CPU, what was resident of the process's own."""
-
-    peak_gib: float | None
-    total_gib: float | None
-    of: MemoryOf = "unknown"
-    phase: MemoryPhase = "unknown"  # in which the peak lies
-    allocated_gib: float | None = None  # at the peak
-    reserved_gib: float | None = None  # the most
-    steps: int = 0  # that were recorded with their backward
-    kinds: list[MemoryKindRow] = []  # of the peak: they add up to it
-    lines: list[MemoryLineRow] = []  # likewise, the largest
-    fragmentation: Fragmentation | None = None
-    driver_calls: DriverCalls | None = None
-    growth: list[MemoryGrowth] = []
-    oom: OutOfMemory | None = None
-    caught: CaughtFailures | None = None
-    ladder: list[MemoryRung] = []  # what would make it smaller, the most promising first
-    batches: list[MemoryBatch] = []  # larger ones
-    largest_batch: float | None = (
-        None  # of the recorded one that surely fits; null: nobody knows how much there is
-    )
-    curve: MemoryCurve | None = None
-    devices: list[DeviceMemory] = []  # all, where there are several
 
 
 # What a predicted step rests on: ops that were run on this device as the fix would run them, measured curves
@@ -422,29 +251,6 @@ class CountedKernel(msgspec.Struct):
     action: Claim | None = None  # what `helps` says, as data
 
 
-class Trial(msgspec.Struct):
-    """Fixes that were really made, in processes of their own beside the plain job."""
-
-    fix: str  # several made together are joined by " + "
-    predicted: Range  # the step in ms
-    measured: Range  # likewise; the ends are those of the speed-up's interval
-    verdict: Literal["faster", "slower", "no-difference", "incorrect", "failed"]
-    speedup: Range = msgspec.field(default_factory=Range)  # over the plain job
-    base: str = ""  # the fixes that the verdict compares it with; none: the plain job
-    speedup_over_base: Range = msgspec.field(default_factory=Range)
-    losses: Literal["same", "differs", "not-checked"] = "not-checked"
-    compared: Literal["losses", "outputs"] = (
-        "losses"  # what `losses` tells of: without any, the models' outputs
-    )
-    apart: float | None = None  # how far the losses of the first steps lie apart, as a share of them
-    allowed: float | None = None  # how far they may
-    peak_memory: int | None = None  # bytes on the device
-    break_even_steps: int | None = None  # after which a longer start is made up for; null: it starts as fast
-    seconds: float = 0.0  # that its processes took
-    why: str = ""  # what was seen to have taken effect, or why it failed
-    kept: bool = False
-
-
 class KindRow(msgspec.Struct):
     """Steps of one kind: the usual ones, or those that also log, save, evaluate."""
 
@@ -454,109 +260,6 @@ class KindRow(msgspec.Struct):
     every: int | None  # one step in so many; null where they come at uneven distances
     what: str = ""  # what such a step does besides
     claim: Claim | None = None  # what `what` says, as data
-
-
-class WatchedLine(msgspec.Struct):
-    """A line of Python on which a thread was seen."""
-
-    who: Literal["host", "worker"]
-    doing: str  # loader, python, reads, ops, stalls, waits, compiles, collective or starts
-    line: str  # "train.py:88"
-    function: str
-    share: float  # of the looks
-    inside: str = ""  # what of a library it was in
-
-
-class WatchedRow(msgspec.Struct):
-    """One rank of a job that ran already. Shares are of the time; null is unknown."""
-
-    rank: int | None
-    pid: int
-    gpu: str | None = None  # UUID
-    sm_share: float | None = None
-    tensor_share: float | None = None
-    dram_share: float | None = None
-    power_w: float | None = None
-    sm_clock_mhz: float | None = None
-    memory_gib: float | None = None  # on the GPU, by everyone
-    pcie_to_gpu_mib_s: float | None = None
-    pcie_from_gpu_mib_s: float | None = None
-    throttle: dict[str, float] | None = None  # share of the samples in which each reason held the clocks
-    other_processes: int | None = None  # on the same GPU
-    cores: float | None = None  # that it and its workers kept busy
-    workers: int = 0
-    in_line_share: float | None = None  # its main thread could have run and had no core
-    read_mib_s: float | None = None
-    write_mib_s: float | None = None
-    doing: dict[str, float] = {}  # share of the looks
-    line: str | None = None
-    odd: str = ""  # how it differs from the other ranks
-    claim: Claim | None = None  # what `odd` says, as data
-
-
-class Watch(msgspec.Struct):
-    """What was seen of a job that ran already, from outside."""
-
-    seconds: float
-    looks: int  # at the Python line
-    missed: int
-    settle: str  # the command that would measure what cannot be known from outside
-    ranks: list[WatchedRow] = []
-    lines: list[WatchedLine] = []
-    has_ended: bool = False
-
-
-class SweepPoint(msgspec.Struct):
-    """The job with batches of one size. Figures are of one rank, of steps without an evaluation."""
-
-    batch_size: int
-    outcome: Literal[
-        "measured",
-        "out-of-memory",
-        "would-not-fit",
-        "too-few-samples",
-        "too-few-steps",
-        "failed",
-        "no-time",
-        "not-started",
-    ]
-    samples_per_s: float | None = None
-    step_ms: Range = msgspec.field(default_factory=Range)  # the mean between p10 and p90
-    steps: int = 0  # that were timed
-    samples_per_step: float | None = None
-    peak_gib: float | None = None  # of what `Sweep.memory_of` says
-    reserved_gib: float | None = None  # the most that torch took from the driver
-    predicted_gib: float | None = None  # the peak, before the size was tried
-    predicted_reserved_gib: float | None = None
-    is_doubtful: bool = False  # what is allocated fits, what torch reserves for it does not
-    wall: str | None = None
-    cause: str | None = None
-    seconds: float = 0.0  # that its process took
-    why: str = ""  # there are no figures
-    claim: Claim | None = None  # what `why` says, as data
-
-
-class Sweep(msgspec.Struct):
-    """Throughput over the size of a batch."""
-
-    varied: Literal["loader", "argument"]  # the training loader itself, or an argument of the job
-    argument: str = ""  # its name
-    own: int | None = None  # the job's own size
-    memory_of: Literal["allocated", "resident", "unknown"] = "unknown"
-    limit_gib: float | None = None  # that a peak may reach
-    points: list[SweepPoint] = []  # by size
-    knee: int | None = None  # from here on a batch k times as large gives less than the root of k times
-    plateau: list[int] = []  # the first and the last size within 5 % of the best
-    smallest: int | None = None  # size within 5 % of the best
-    best: int | None = None  # size with the most samples a second
-    wall: str | None = None  # that makes the plateau
-    cause: str | None = None
-    largest: int | None = None  # size that ran
-    largest_predicted: int | None = None  # size of those asked for that is predicted to fit
-    ended: Literal["done", "deadline", "interrupted"] = "done"
-    seconds: float = 0.0
-    says: list[str] = []
-    claims: list[Claim] = []  # what `says` says, one by one, as data
 
 
 class Diagnosis(msgspec.Struct):

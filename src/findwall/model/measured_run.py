@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
+from findwall.model.answers.memory_answer import CaughtFailures, OutOfMemory
+from findwall.model.applied import Trial
 from findwall.model.dataflow import Observed
-from findwall.model.diagnosis import CaughtFailures, OutOfMemory, Trial
 from findwall.model.events import Timeline
 from findwall.model.kinds import MUCH_FASTER, USUAL, StepKind, even_distance
 from findwall.model.machine import (

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from findwall.model.answers.memory_answer import CaughtFailures, OutOfMemory
 from findwall.model.catalogue import MAJORITY_SHARE, SMALL_PART
-from findwall.model.diagnosis import CaughtFailures, OutOfMemory
 from findwall.model.machine import (
     NO_TELEMETRY,
     UNKNOWN_ENVIRONMENT,

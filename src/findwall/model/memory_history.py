@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from findwall.model.diagnosis import MemoryKind
+from findwall.model.answers.memory_answer import MemoryKind
 from findwall.model.measured_run import Rank, Run
 
 SNAPSHOT = "memory-snapshot"  # the kind of a run that is nothing but one

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from findwall.errors import InputError
 from findwall.files import read_small
+from findwall.model.applied import Trial
 from findwall.model.dataflow import Observed
-from findwall.model.diagnosis import Trial
 from findwall.model.events import Timeline
 from findwall.model.machine import UNKNOWN_CEILINGS
 from findwall.model.measured_run import HostLine, Rank, Run

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from findwall.model.diagnosis import Diagnosis, NotWorthIt, Prescription, Range
+from findwall.model.claims import Range
+from findwall.model.diagnosis import Diagnosis, NotWorthIt, Prescription
 from findwall.report.printable_names import clean
 from findwall.units import format_interval, format_ms
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from findwall.model.diagnosis import Diagnosis, Memory, MemoryKindRow
+from findwall.model.answers.memory_answer import Memory, MemoryKindRow
+from findwall.model.diagnosis import Diagnosis
 from findwall.model.memory_history import SNAPSHOT
 from findwall.report.printable_names import clean, fit
 from findwall.units import format_gib, format_share

@@ -7,15 +7,8 @@ from typing import Any
 
 import msgspec
 
-from findwall.model.diagnosis import (
-    KERNELS_ALONE,
-    BudgetRow,
-    Diagnosis,
-    Evidence,
-    KernelRow,
-    Machine,
-    Step,
-)
+from findwall.model.claims import Evidence
+from findwall.model.diagnosis import KERNELS_ALONE, BudgetRow, Diagnosis, KernelRow, Machine, Step
 from findwall.report import memory_text, watched_text
 from findwall.report.fix_phrases import NOTED_DIFFERENCE, is_wide
 from findwall.report.printable_names import clean, fit, kernel_name

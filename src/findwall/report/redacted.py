@@ -18,18 +18,11 @@ from typing import Any, get_args
 import msgspec
 from msgspec.structs import replace
 
+from findwall.model.answers.memory_answer import FailureCause, MemoryKind, MemoryOf, MemoryPhase
 from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF, WALLS
 from findwall.model.causes import UNKNOWN
-from findwall.model.claims import TEXT, Claim
-from findwall.model.diagnosis import (
-    KERNELS_ALONE,
-    Diagnosis,
-    Evidence,
-    FailureCause,
-    MemoryKind,
-    MemoryOf,
-    MemoryPhase,
-)
+from findwall.model.claims import TEXT, Claim, Evidence
+from findwall.model.diagnosis import KERNELS_ALONE, Diagnosis
 from findwall.model.kinds import SELDOM, USUAL
 from findwall.model.machine import MATH_TYPES
 from findwall.model.series import Series, StepTimeline, Track

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from findwall.model.diagnosis import Sweep, SweepPoint
+from findwall.model.answers.sweep_answer import Sweep, SweepPoint
 from findwall.report.printable_names import brief, clean
 from findwall.units import format_gib, format_interval, format_ms
 

@@ -8,7 +8,9 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from findwall.model.diagnosis import Diagnosis, Prescription, Range, Trial
+from findwall.model.applied import Trial
+from findwall.model.claims import Range
+from findwall.model.diagnosis import Diagnosis, Prescription
 from findwall.model.patch import Patch
 from findwall.report import by_hand_text, fix_phrases
 from findwall.report.patch_text import WIDTH, diff_text, to_keep

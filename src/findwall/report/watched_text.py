@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from findwall.model.diagnosis import Diagnosis, Watch, WatchedRow
+from findwall.model.answers.watch_answer import Watch, WatchedRow
+from findwall.model.diagnosis import Diagnosis
 from findwall.report.printable_names import clean, fit
 from findwall.units import format_share
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from findwall.model.arms import Around
 from findwall.model.catalogue import WORTH_IT
-from findwall.model.diagnosis import Range
+from findwall.model.claims import Range
 from findwall.trial.arms_in_turn import Outcome
 from findwall.trial.equivalence import Losses, compare_losses
 from findwall.trial.statistics import Comparison, prove, verdict

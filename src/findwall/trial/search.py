@@ -16,7 +16,7 @@ from statistics import median
 from msgspec.structs import replace
 
 from findwall.model.catalogue import WORTH_IT
-from findwall.model.diagnosis import Range
+from findwall.model.claims import Range
 from findwall.trial.arms_in_turn import ROUNDS, Outcome, Trial
 from findwall.trial.judge import (
     INTERRUPTED,

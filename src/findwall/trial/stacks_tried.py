@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from findwall.model.diagnosis import Range
+from findwall.model.claims import Range
 from findwall.trial.judge import Attempt
 
 EARLY = {"deadline": "the budget is spent", "interrupted": "interrupted"}

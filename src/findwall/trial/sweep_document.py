@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from findwall.model.answers.sweep_answer import Sweep, SweepPoint
 from findwall.model.arms import MemoryOf
 from findwall.model.catalogue import FAIR_PART
-from findwall.model.claims import Claim, known
-from findwall.model.diagnosis import Range, Sweep, SweepPoint, Wall
+from findwall.model.claims import Claim, Range, known
+from findwall.model.diagnosis import Wall
 from findwall.trial.sweep_sizes import Ended, Shape, Tried, Way, fits_in, largest_predicted, shape_of
 from findwall.units import GIB
 

@@ -17,7 +17,7 @@ from findwall.agent.allocations.known_addresses import HOST, known_addresses
 from findwall.agent.allocations.oom_observer import Failures
 from findwall.agent.timing.sampler import is_library, short
 from findwall.machine.host_memory import host_limit, resident
-from findwall.model.diagnosis import (
+from findwall.model.answers.memory_answer import (
     CaughtFailures,
     FailureCause,
     MemoryKindRow,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from findwall.model.answers.memory_answer import CaughtFailures, OutOfMemory
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.claims import Claim, Figure, lines
-from findwall.model.diagnosis import CaughtFailures, OutOfMemory
 
 MODEL = ("parameters", "gradients", "optimizer-state")  # what no smaller batch makes less
 

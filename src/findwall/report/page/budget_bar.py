@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from findwall.model.catalogue import WALLS
-from findwall.model.diagnosis import Diagnosis, Evidence
+from findwall.model.claims import Evidence
+from findwall.model.diagnosis import Diagnosis
 from findwall.report import phrases
 from findwall.report.page.markup import Markup, across, element, joined, section
 from findwall.report.printable_names import clean

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from findwall.model.diagnosis import Diagnosis, Memory
+from findwall.model.answers.memory_answer import Memory
+from findwall.model.diagnosis import Diagnosis
 from findwall.report import memory_text, phrases
 from findwall.report.page.markup import Markup, element, joined, listed, prose, section
 from findwall.report.printable_names import clean

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from findwall.model.diagnosis import Diagnosis, Range, Trial
+from findwall.model.applied import Trial
+from findwall.model.claims import Range
+from findwall.model.diagnosis import Diagnosis
 from findwall.report import fix_phrases
 from findwall.report.page.markup import Markup, across, element, section
 from findwall.units import format_interval, format_ms
