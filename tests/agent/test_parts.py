@@ -20,7 +20,7 @@ from findwall.agent.options import Options, disabled
 from findwall.agent.step_ends.step_gate import Gate, Gauge
 from findwall.agent.step_ends.stepfinder import StepEnd
 from findwall.agent.timing.diary import Diary
-from findwall.agent.timing.sampler import LineSampler
+from findwall.agent.timing.sampler import LineSampler, is_library
 from findwall.agent.tracing.tracewindow import barred
 from findwall.machine.torch_device import batch_size
 from findwall.model.measurement import Measurement
@@ -92,10 +92,9 @@ def test_the_sampler_asks_for_the_interpreter_lock_sooner_and_only_while_it_look
 
 
 def test_libraries_and_generated_code_are_not_the_persons_own():
-    sampler = LineSampler(0)
     for file in ("/x/site-packages/torch/a.py", "<string>", "/tmp/torchinductor_me/ab/cab.py", os.__file__):
-        assert sampler._is_library(file)
-    assert not sampler._is_library("/home/me/train.py")
+        assert is_library(file)
+    assert not is_library("/home/me/train.py")
 
 
 def test_the_packages_name_is_also_the_verb():

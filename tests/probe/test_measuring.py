@@ -149,7 +149,7 @@ class Ended:
         self.folder, self.options = folder, Options(**options)  # type: ignore[arg-type]
         self.rank = types.SimpleNamespace(speaks=speaks)
 
-    def close(self, failure: str) -> None:
+    def close(self, failure: str, _error: BaseException | None) -> None:
         pass
 
 
