@@ -54,16 +54,16 @@ class DeviceMemoryFacts:
     def peak(self) -> int:
         return self.walk.peak
 
-    @property
+    @cached_property
     def at_peak(self) -> Mask:
         return self.walk.lives.alive_at(self.peak)
 
-    @property
+    @cached_property
     def peak_bytes(self) -> int:
         """As requested. Where nothing was recorded, what the segments hold."""
         return int(self.walk.lives.asked[self.at_peak].sum())
 
-    @property
+    @cached_property
     def most_reserved(self) -> int:
         total = int(self.history.segments.total.sum())
         return max(int(self.walk.reserved.max()), total) if len(self.walk.reserved) else total

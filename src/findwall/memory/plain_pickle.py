@@ -11,6 +11,7 @@ import re
 import struct
 from array import array
 from collections.abc import Callable
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -404,15 +405,15 @@ class PlainPickle:
         """What the memo keeps of events, in its order: an event, its texts, its list of frames."""
         kept = [window.is_kept[rows], *(text[2][rows] for text in window.texts), window.keeps_list[rows]]
         places = np.cumsum(np.array(kept, np.int64).T).reshape(-1, len(kept)).T - 1
-        fresh = np.full(int(places[-1, -1]) + 1 if numbers else 0, _EVENT, object)
-        for (start, length, _), is_kept, place in zip(window.texts, kept[1:], places[1:], strict=False):
-            fresh[place[is_kept]] = ""  # most are
-            for row in np.flatnonzero(is_kept & (length[rows] > 0)).tolist():
-                first = int(start[rows][row])
-                text = self._data[first : first + int(length[rows][row])]
-                fresh[place[row]] = text.decode("utf-8", "replace")
-        fresh[places[-1][kept[-1]]] = np.array(numbers, object)[kept[-1]]
-        self._memo.extend(fresh.tolist())
+        fresh: list[Any] = [_EVENT] * (int(places[-1, -1]) + 1 if numbers else 0)
+        for (start, length, _), is_kept, place in zip(window.texts, kept[1:-1], places[1:-1], strict=True):
+            known = np.flatnonzero(is_kept)
+            for at, first, count in np.stack([place, start[rows], length[rows]])[:, known].T.tolist():
+                fresh[at] = self._data[first : first + count].decode("utf-8", "replace")
+        lists = zip(places[-1][kept[-1]].tolist(), compress(numbers, kept[-1].tolist()), strict=True)
+        for at, number in lists:
+            fresh[at] = number
+        self._memo.extend(fresh)
 
 
 def _unframed(data: bytes | bytearray) -> bytes:

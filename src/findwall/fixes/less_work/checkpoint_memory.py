@@ -53,14 +53,21 @@ def _beside(facts: DeviceMemoryFacts, blocks: Blocks) -> I64:
     passing = passing[np.argsort(lives.born[passing], kind="stable")]
     born = lives.born[passing]
     found = []
+    seen: dict[bytes, int] = {}  # blocks of a stack, and of every step, are alike
     for rows, end in zip(blocks.rows, blocks.ends, strict=True):
         start = int(lives.born[rows].min())
         first, after = np.searchsorted(born, (start - 1, end + 1))
         made = np.concatenate([rows, passing[first:after]])
-        time = np.concatenate([lives.born[made], lives.died[made]])
+        # What happens behind the forward pass makes nothing larger in it.
+        time = np.minimum(np.concatenate([lives.born[made], lives.died[made]]), end + 1) - start
         change = np.concatenate([lives.asked[made], -lives.asked[made]])
-        most = np.cumsum(change[np.lexsort((change, time))]).max()  # what dies at an event is gone after it
-        found.append(max(int(most) - int(lives.asked[rows].sum()), 0))
+        key = np.concatenate([time, change, [len(rows)]]).tobytes()
+        if key not in seen:
+            most = np.cumsum(
+                change[np.lexsort((change, time))]
+            ).max()  # what dies at an event is gone after it
+            seen[key] = max(int(most) - int(lives.asked[rows].sum()), 0)
+        found.append(seen[key])
     return np.array(found, np.int64)
 
 
