@@ -107,11 +107,15 @@ def command(
     write_page(diagnosis, series, target)
     click.echo(str(target))
     if is_opened:
-        import webbrowser
+        _open(target)
 
-        os.environ["PATH"] = search_path()  # by which browsers are looked for
-        if not webbrowser.open(target.resolve().as_uri()):
-            click.echo("findwall: no browser could be opened", err=True)
+
+def _open(page: Path) -> None:
+    import webbrowser
+
+    os.environ["PATH"] = search_path()  # by which browsers are looked for
+    if not webbrowser.open(page.resolve().as_uri()):
+        click.echo("findwall: no browser could be opened", err=True)
 
 
 def put_markdown(diagnosis: Diagnosis, output: str | None) -> None:

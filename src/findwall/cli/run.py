@@ -119,9 +119,8 @@ def command(
         apply=tuple(effects.names),
         probe=probe,
     )
-    from findwall.report.words import (
-        spoken,  # before the job's own modules can be found in place of its parts
-    )
+    # Before the job's own modules can be found in place of its parts.
+    from findwall.report.words import spoken
 
     launch(target, list(arguments), is_module, options, effects, judge, spoken)
 

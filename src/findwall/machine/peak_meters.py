@@ -50,8 +50,8 @@ class ResidentMeter:
             raise OSError("/proc/self/status has no VmHWM")
         return found
 
-    def now(self) -> int:
-        return pages("VmRSS") or 0
+    def now(self) -> int | None:
+        return pages("VmRSS")
 
     def limit(self) -> None:
         return None

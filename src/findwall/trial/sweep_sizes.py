@@ -13,20 +13,11 @@ from typing import Literal
 
 import msgspec
 
+from findwall.model.answers.sweep_answer import Outcome
 from findwall.model.arms import FedLoader, Swept
 from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL, WORTH_IT
 from findwall.trial.peak_lines import on_line, predicted_peak, predicted_reserved
 
-Outcome = Literal[
-    "measured",
-    "out-of-memory",
-    "would-not-fit",
-    "too-few-samples",
-    "too-few-steps",
-    "failed",
-    "no-time",
-    "not-started",
-]
 Ended = Literal["done", "deadline", "interrupted"]
 DOUBLINGS = range(1, 30)  # more than any memory holds
 STEPS_RUN = 3  # times as many as are timed: warm-up, and the traced ones. By hand.

@@ -8,21 +8,23 @@ import msgspec
 
 from findwall.model.claims import Claim, Range
 
+Outcome = Literal[
+    "measured",
+    "out-of-memory",
+    "would-not-fit",
+    "too-few-samples",
+    "too-few-steps",
+    "failed",
+    "no-time",
+    "not-started",
+]
+
 
 class SweepPoint(msgspec.Struct):
     """The job with batches of one size. Figures are of one rank, of steps without an evaluation."""
 
     batch_size: int
-    outcome: Literal[
-        "measured",
-        "out-of-memory",
-        "would-not-fit",
-        "too-few-samples",
-        "too-few-steps",
-        "failed",
-        "no-time",
-        "not-started",
-    ]
+    outcome: Outcome
     samples_per_s: float | None = None
     step_ms: Range = msgspec.field(default_factory=Range)  # the mean between p10 and p90
     steps: int = 0  # that were timed
