@@ -1,17 +1,19 @@
 """Whether the peak that findwall predicts for a change is the peak that the changed job has.
 
-    python benchmarks/memory_ladder.py record --out DIR [--jobs a,b] [--device cuda]
+    python benchmarks/memory_ladder.py record --out DIR [--jobs a,b] [--device cuda] [--at-once 4]
     python benchmarks/memory_ladder.py score --runs DIR [--jobs a,b] [--write]
 
 `record` trains each job of `memory_jobs` as it is, and with each change in a fresh process; on a CPU
-torch.profiler notes what the allocator did, on a GPU a snapshot. `score` predicts every peak from the first
-recording alone. Two jobs, drawn by lot before any rule was written, are left out unless `--aside` asks for
-them: they are looked at once, at the end.
+torch.profiler notes what the allocator did, on a GPU a snapshot, of jobs four times as wide. ZeRO's stages
+are those of torch's own libraries over a process group that sends nothing. `score` predicts every peak from the
+first recording alone. Two jobs, drawn by lot before any rule was written, are left out unless `--aside` asks
+for them: they are looked at once, at the end.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from findwall.fixes import memory_edits
+from findwall.fixes.communication.sharding_memory import over_ranks
 from findwall.memory.device_memory import device_memory
 from findwall.memory.memory_ladder import Rung, predicted, rung
 from findwall.memory.played_memory import with_batch
@@ -38,7 +41,7 @@ def aside() -> set[str]:
     return set(random.Random(SEED).sample(NAMES, ASIDE))
 
 
-def record(out: Path, names: list[str], changes: list[str], device: str) -> None:
+def record(out: Path, names: list[str], changes: list[str], device: str, at_once: int) -> None:
     """Each in a process of its own: forked where nothing has run yet, else torch is imported every time."""
     from memory_jobs.dense_nets import JOBS as DENSE
     from memory_jobs.image_nets import JOBS as IMAGES
@@ -48,22 +51,27 @@ def record(out: Path, names: list[str], changes: list[str], device: str) -> None
 
     jobs = {**DENSE, **IMAGES, **SEQUENCES}
     out.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        for change in changes or CHANGES:
+    running = 0
+    for name, change in itertools.product(names, changes or CHANGES):
+        if running == at_once:
+            os.wait()
+            running -= 1
+        running += 1
+        if os.fork():
+            continue
+        try:
             file = out / f"{name}.{change}.{'pickle' if device == 'cuda' else 'json'}"
-            child = os.fork()
-            if child == 0:
-                try:
-                    peak = record_one(jobs[name], change, device, file, stacks=change == "base")
-                    (out / f"{name}.{change}.peak").write_text(str(peak))
-                    if change != "base":
-                        file.unlink()
-                except BaseException:
-                    traceback.print_exc()
-                finally:
-                    sys.stdout.flush()
-                    os._exit(0)
-            os.waitpid(child, 0)
+            peak = record_one(jobs[name], change, device, file, stacks=change == "base")
+            (out / f"{name}.{change}.peak").write_text(str(peak))
+            if change != "base":
+                file.unlink(missing_ok=True)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(0)
+    for _ in range(running):
+        os.wait()
 
 
 # The change of a job that each prediction is of.
@@ -79,6 +87,7 @@ PREDICTED = {
     "checkpoint": "checkpoint-blocks",
     "bf16-autocast": "bf16-autocast",
     "pure-bf16": "pure-bf16",
+    **{f"zero-{stage}-of-{ranks}": f"zero-{stage}-of-{ranks}" for stage in (1, 2, 3) for ranks in (2, 8)},
 }
 
 
@@ -90,6 +99,8 @@ def predictions(path: Path) -> tuple[int, dict[str, Rung]]:
     found = {one.fix: one for one in predicted(facts, memory_edits())}
     for factor in (2, 4):
         found[f"batch-x{factor}"] = rung("", *(one.peak for one in with_batch(facts, factor)))
+    for ranks in (2, 8):
+        found |= {f"{one.fix}-of-{ranks}": one for one in over_ranks(facts, ranks)}
     return facts.peak_bytes, found
 
 
@@ -130,8 +141,8 @@ def _cell(row: dict[str, Any]) -> str:
 def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """By what the bars are of; `outside`: true peaks that no interval holds."""
     found = {}
-    for title in ("others", "bf16-autocast"):
-        mine = [row for row in rows if (row["change"] == "bf16-autocast") == (title == "bf16-autocast")]
+    for title in ("others", "bf16-autocast", "zero"):
+        mine = [row for row in rows if _title(row["change"]) == title]
         told = [row for row in mine if "error" in row]
         errors = [abs(row["error"]) for row in told]
         wrong = [row for row in told if row["mid"] < 0.99 * row["base"] and row["true"] >= row["base"]]
@@ -143,6 +154,10 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
             "called_a_saving_and_none": len(wrong),
         }
     return found
+
+
+def _title(change: str) -> str:
+    return "zero" if change.startswith("zero") else change if change == "bf16-autocast" else "others"
 
 
 def write(rows: list[dict[str, Any]], device: str, of_aside: bool) -> None:
@@ -163,6 +178,7 @@ def main() -> None:
     parser.add_argument("--jobs")
     parser.add_argument("--changes", default="")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--at-once", type=int, default=1, help="processes that record beside each other")
     parser.add_argument(
         "--aside", action="store_true", help="the two jobs that were kept aside, and no others"
     )
@@ -170,7 +186,8 @@ def main() -> None:
     given = parser.parse_args()
     names = given.jobs.split(",") if given.jobs else [one for one in NAMES if (one in aside()) == given.aside]
     if given.what == "record":
-        record(given.out, names, [one for one in given.changes.split(",") if one], given.device)
+        changes = [one for one in given.changes.split(",") if one]
+        record(given.out, names, changes, given.device, given.at_once)
         return
     rows = score(given.runs, names)
     show(rows)

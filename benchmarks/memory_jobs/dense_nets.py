@@ -23,8 +23,9 @@ class Perceptron(nn.Module):
     def __init__(self, run: Run) -> None:
         super().__init__()
         self.run = run
-        self.first, self.last = nn.Linear(256, 512), nn.Linear(512, 100)
-        self.blocks = nn.ModuleList(Layer(512) for _ in range(6))
+        width = 512 * run.wide
+        self.first, self.last = nn.Linear(256, width), nn.Linear(width, 100)
+        self.blocks = nn.ModuleList(Layer(width) for _ in range(6))
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.first(x))
@@ -39,11 +40,14 @@ class Ranker(nn.Module):
     def __init__(self, run: Run) -> None:
         super().__init__()
         self.run = run
-        self.tables = nn.ModuleList(nn.Embedding(rows, 32) for rows in (60_000, 30_000, 9_000, 500))
-        self.blocks = nn.ModuleList(
-            nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.BatchNorm1d(256)) for _ in range(3)
+        times, width = 4 * run.wide, 256 * run.wide
+        self.tables = nn.ModuleList(
+            nn.Embedding(rows * times // 4, 8 * times) for rows in (60_000, 30_000, 9_000, 500)
         )
-        self.first, self.last = nn.Linear(4 * 32 + 16, 256), nn.Linear(256, 1)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.BatchNorm1d(width)) for _ in range(3)
+        )
+        self.first, self.last = nn.Linear(4 * 8 * times + 16, width), nn.Linear(width, 1)
 
     def forward(self, ids: Tensor, numbers: Tensor) -> Tensor:
         found = [table(ids[:, at] % table.num_embeddings) for at, table in enumerate(self.tables)]
@@ -56,17 +60,21 @@ class Ranker(nn.Module):
 class Upsampler(nn.Module):
     def __init__(self, run: Run) -> None:
         super().__init__()
-        self.run, self.first = run, nn.Linear(64, 64 * 8 * 8)
+        self.run, width = run, 64 * run.wide
+        self.first = nn.Linear(64, width * 8 * 8)
         self.blocks = nn.ModuleList(
             nn.Sequential(
-                nn.Upsample(scale_factor=2), nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU()
+                nn.Upsample(scale_factor=2),
+                nn.Conv2d(width, width, 3, padding=1),
+                nn.BatchNorm2d(width),
+                nn.ReLU(),
             )
             for _ in range(2)
         )
-        self.last = nn.Conv2d(64, 3, 3, padding=1)
+        self.last = nn.Conv2d(width, 3, 3, padding=1)
 
     def forward(self, noise: Tensor) -> Tensor:
-        x = self.first(noise).view(-1, 64, 8, 8)
+        x = self.first(noise).unflatten(1, (-1, 8, 8))
         for block in self.blocks:
             x = self.run.block(block, x)
         return torch.tanh(self.last(x))
@@ -108,20 +116,24 @@ def train_pair(
 JOBS = {
     "perceptron": Job(
         lambda run: [Perceptron(run)],
-        lambda count: [torch.randn(count, 256), torch.randint(100, (count,))],
+        lambda count, _: [torch.randn(count, 256), torch.randint(100, (count,))],
         lambda model, batch: functional.cross_entropy(model(batch[0]), batch[1]),
-        batch=64,
+        batch=(64, 8192),
     ),
     "ranker": Job(
         lambda run: [Ranker(run)],
-        lambda count: [torch.randint(1 << 20, (count, 4)), torch.randn(count, 16), torch.rand(count).round()],
+        lambda count, _: [
+            torch.randint(1 << 20, (count, 4)),
+            torch.randn(count, 16),
+            torch.rand(count).round(),
+        ],
         lambda model, batch: functional.binary_cross_entropy_with_logits(model(batch[0], batch[1]), batch[2]),
-        batch=4096,
+        batch=(4096, 65_536),
     ),
     "pair": Job(
         lambda run: [Upsampler(run), critic()],
-        lambda count: [torch.randn(count, 3, 32, 32)],
-        batch=48,
+        lambda count, _: [torch.randn(count, 3, 32, 32)],
+        batch=(48, 256),
         train=train_pair,
     ),
 }

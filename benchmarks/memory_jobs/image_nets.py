@@ -26,8 +26,9 @@ class Classifier(nn.Module):
     def __init__(self, run: Run) -> None:
         super().__init__()
         self.run = run
-        self.first, self.last = nn.Conv2d(3, 48, 3, stride=2, padding=1), nn.Linear(48, 100)
-        self.blocks = nn.ModuleList(Residual(48) for _ in range(5))
+        width = 48 * run.wide
+        self.first, self.last = nn.Conv2d(3, width, 3, stride=2, padding=1), nn.Linear(width, 100)
+        self.blocks = nn.ModuleList(Residual(width) for _ in range(5))
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.first(x))
@@ -51,7 +52,7 @@ class DownAndUp(nn.Module):
     def __init__(self, run: Run) -> None:
         super().__init__()
         self.run = run
-        widths = (24, 48, 96)
+        widths = (24 * run.wide, 48 * run.wide, 96 * run.wide)
         self.down = nn.ModuleList(stage(a, b) for a, b in zip((3, *widths), widths, strict=False))
         self.up = nn.ModuleList(stage(a + b, a) for a, b in pairwise(widths))
         self.last = nn.Conv2d(widths[0], 3, 1)
@@ -70,14 +71,14 @@ class DownAndUp(nn.Module):
 JOBS = {
     "classifier": Job(
         lambda run: [Classifier(run)],
-        lambda count: [torch.randn(count, 3, 48, 48), torch.randint(100, (count,))],
+        lambda count, _: [torch.randn(count, 3, 48, 48), torch.randint(100, (count,))],
         lambda model, batch: functional.cross_entropy(model(batch[0]), batch[1]),
-        batch=16,
+        batch=(16, 256),
     ),
     "unet": Job(
         lambda run: [DownAndUp(run)],
-        lambda count: [torch.randn(count, 3, 64, 64), torch.randn(count, 3, 64, 64)],
+        lambda count, _: [torch.randn(count, 3, 64, 64), torch.randn(count, 3, 64, 64)],
         lambda model, batch: functional.mse_loss(model(batch[0]), batch[1]),
-        batch=8,
+        batch=(8, 64),
     ),
 }

@@ -33,9 +33,9 @@ class Attention(nn.Module):
 
 
 class Transformer(nn.Module):
-    def __init__(self, run: Run, length: int = 128, width: int = 192) -> None:
+    def __init__(self, run: Run) -> None:
         super().__init__()
-        self.run = run
+        self.run, length, width = run, 128 * run.wide, 192 * run.wide
         self.words, self.places = nn.Embedding(WORDS, width), nn.Embedding(length, width)
         self.blocks = nn.ModuleList(Attention(width, 4) for _ in range(4))
         self.norm, self.last = nn.LayerNorm(width), nn.Linear(width, WORDS, bias=False)
@@ -52,9 +52,10 @@ class Recurrent(nn.Module):
     def __init__(self, run: Run) -> None:
         super().__init__()
         self.run = run
-        self.words = nn.Embedding(WORDS, 192)
-        self.blocks = nn.ModuleList([nn.LSTM(192, 192, batch_first=True), nn.GRU(192, 192, batch_first=True)])
-        self.last = nn.Linear(192, WORDS)
+        width = 192 * run.wide
+        self.words = nn.Embedding(WORDS, width)
+        self.blocks = nn.ModuleList(kind(width, width, batch_first=True) for kind in (nn.LSTM, nn.GRU))
+        self.last = nn.Linear(width, WORDS)
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.words(ids)
@@ -79,8 +80,9 @@ class Graphs(nn.Module):
     def __init__(self, run: Run) -> None:
         super().__init__()
         self.run = run
-        self.first, self.last = nn.Linear(16, 96), nn.Linear(96, 1)
-        self.blocks = nn.ModuleList(Messages(96) for _ in range(4))
+        width = 96 * run.wide
+        self.first, self.last = nn.Linear(16, width), nn.Linear(width, 1)
+        self.blocks = nn.ModuleList(Messages(width) for _ in range(4))
 
     def forward(self, nodes: Tensor, edges: Tensor) -> Tensor:
         graphs, per_graph = nodes.shape[:2]
@@ -95,20 +97,20 @@ class Graphs(nn.Module):
 JOBS = {
     "transformer": Job(
         lambda run: [Transformer(run)],
-        lambda count: [torch.randint(WORDS, (count, 128)), torch.randint(WORDS, (count, 128))],
+        lambda count, wide: [torch.randint(WORDS, (count, 128 * wide)) for _ in range(2)],
         lambda model, batch: functional.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten()),
-        batch=8,
+        batch=(8, 32),
     ),
     "recurrent": Job(
         lambda run: [Recurrent(run)],
-        lambda count: [torch.randint(WORDS, (count, 48)), torch.randint(WORDS, (count, 48))],
+        lambda count, wide: [torch.randint(WORDS, (count, 48 * wide)) for _ in range(2)],
         lambda model, batch: functional.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten()),
-        batch=24,
+        batch=(24, 256),
     ),
     "graphs": Job(
         lambda run: [Graphs(run)],
-        lambda count: [torch.randn(count, 64, 16), torch.randint(64, (count, 2, 256)), torch.randn(count)],
+        lambda count, _: [torch.randn(count, 64, 16), torch.randint(64, (count, 2, 256)), torch.randn(count)],
         lambda model, batch: functional.mse_loss(model(batch[0], batch[1]), batch[2]),
-        batch=32,
+        batch=(32, 512),
     ),
 }

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
@@ -30,6 +32,12 @@ CHANGES: dict[str, dict[str, Any]] = {
     "checkpoint": {"checkpointed": True},
     "bf16-autocast": {"autocasts": True},
     "pure-bf16": {"dtype": torch.bfloat16},
+    "zero-1-of-2": {"stage": 1, "ranks": 2},
+    "zero-1-of-8": {"stage": 1, "ranks": 8},
+    "zero-2-of-2": {"stage": 2, "ranks": 2},
+    "zero-2-of-8": {"stage": 2, "ranks": 8},
+    "zero-3-of-2": {"stage": 3, "ranks": 2},
+    "zero-3-of-8": {"stage": 3, "ranks": 8},
 }
 
 
@@ -39,9 +47,11 @@ class Run:
     batch, in_parts = 1, 1
     optimizer, set_to_none, checkpointed, autocasts = "adamw", True, False, False
     dtype: torch.dtype | None = None
+    stage, ranks = 0, 1  # of ZeRO, over so many ranks
 
     def __init__(self, device: str, change: str) -> None:
         self.device = device
+        self.wide = 4 if device == "cuda" else 1  # times the widths: a GPU's peaks are of gigabytes
         for name, value in CHANGES[change].items():
             setattr(self, name, value)
 
@@ -64,8 +74,25 @@ class Run:
         optimizer.step()
         optimizer.zero_grad(set_to_none=self.set_to_none)
 
+    def spread(self, model: nn.Module) -> nn.Module:
+        """Over ranks that answer at once and send nothing: what lies where is that of the first of them."""
+        if not self.stage:
+            return model
+        if not torch.distributed.is_initialized():
+            from torch.testing._internal.distributed.fake_pg import FakeStore
+
+            torch.distributed.init_process_group("fake", rank=0, world_size=self.ranks, store=FakeStore())
+        if self.stage == 1:  # each rank has all gradients: only the optimizer differs
+            return model
+        blocks = [block for part in model.children() if isinstance(part, nn.ModuleList) for block in part]
+        for part in (*blocks, model):
+            fully_shard(part, reshard_after_forward=self.stage == 3)
+        return model
+
     def made(self, model: nn.Module) -> torch.optim.Optimizer:
         given = list(model.parameters())
+        if self.stage == 1:
+            return ZeroRedundancyOptimizer(given, torch.optim.AdamW, lr=1e-3)
         if self.optimizer in ("sgd", "momentum"):
             return torch.optim.SGD(given, 1e-3, momentum=0.9 * (self.optimizer == "momentum"), foreach=False)
         fused = self.optimizer == "fused"
@@ -75,19 +102,22 @@ class Run:
 
 
 class Job(NamedTuple):
+    """`data`: of so many samples, for models so many times as wide. `batch`: on a CPU and on a GPU."""
+
     models: Callable[[Run], list[nn.Module]]
-    data: Callable[[int], Batch]
+    data: Callable[[int, int], Batch]
     loss: Callable[[nn.Module, Batch], Tensor] | None = None
-    batch: int = 1
+    batch: tuple[int, int] = (1, 1)
     train: Callable[[Run, list[nn.Module], list[torch.optim.Optimizer], Batch], None] | None = None
 
 
 def train(job: Job, run: Run) -> None:
     torch.manual_seed(0)
-    models = [model.to(run.device, run.dtype) for model in job.models(run)]
+    models = [run.spread(model.to(run.device, run.dtype)) for model in job.models(run)]
     optimizers = [run.made(model) for model in models]
     for _ in range(STEPS):
-        batch = [_placed(one, run) for one in job.data(job.batch * run.batch)]
+        count = job.batch[run.device == "cuda"] * run.batch
+        batch = [_placed(one, run) for one in job.data(count, run.wide)]
         if job.train is not None:
             job.train(run, models, optimizers, batch)
             continue
@@ -117,8 +147,10 @@ def _on_host(job: Job, run: Run, to: Path, stacks: bool) -> int:
 
 
 def _on_device(job: Job, run: Run, to: Path, stacks: bool) -> int:
-    torch.cuda.memory._record_memory_history(stacks="all" if stacks else "python")
+    if stacks:
+        torch.cuda.memory._record_memory_history(stacks="all")
     train(job, run)
     torch.cuda.synchronize()
-    torch.cuda.memory._dump_snapshot(str(to))
+    if stacks:
+        torch.cuda.memory._dump_snapshot(str(to))
     return int(torch.cuda.memory_stats()["requested_bytes.all.peak"])
