@@ -5,9 +5,9 @@
 
 `record` trains each job of `memory_jobs` as it is, and with each change in a fresh process; on a CPU
 torch.profiler notes what the allocator did, on a GPU a snapshot, of jobs four times as wide. ZeRO's stages
-are those of torch's own libraries over a process group that sends nothing. `score` predicts every peak from the
-first recording alone. Two jobs, drawn by lot before any rule was written, are left out unless `--aside` asks
-for them: they are looked at once, at the end.
+are those of torch's own libraries over a process group that sends nothing. `score` predicts every peak from
+the first recording alone. Two jobs, drawn by lot before any rule was written, are left out unless `--aside`
+asks for them: they are looked at once, at the end.
 """
 
 from __future__ import annotations
