@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from findwall.memory.plain_pickle import PlainPickle, RefusedError, Rows
+from findwall.memory.pickled_values import RefusedError, Rows
+from findwall.memory.plain_pickle import PlainPickle
 from findwall.model.memory_history import ACTIONS
 from memory_samples import cpp_pickle, torch_2_0, torch_2_15, trained
 

@@ -129,7 +129,8 @@ def _died(path: Path, status: int, memory: int) -> FindwallError:
 def main(path: Path, memory: int) -> None:
     gc.disable()  # millions of objects come, none in circles
     resource.setrlimit(resource.RLIMIT_AS, (memory + OWN_BYTES, memory + OWN_BYTES))
-    from findwall.memory.plain_pickle import PlainPickle, RefusedError
+    from findwall.memory.pickled_values import RefusedError
+    from findwall.memory.plain_pickle import PlainPickle
     from findwall.memory.snapshot_shape import history
 
     try:

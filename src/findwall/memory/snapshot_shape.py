@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from findwall.memory.plain_pickle import PlainPickle, RefusedError, Rows, Stack
+from findwall.memory.pickled_values import RefusedError, Rows, Stack
+from findwall.memory.plain_pickle import PlainPickle
 from findwall.model.memory_history import (
     AWAITING_FREE,
     I64,
