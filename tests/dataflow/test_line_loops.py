@@ -41,6 +41,19 @@ class Job:
         self.optimizer.step()
         self.optimizer.zero_grad()
 
+    def sample_by_sample_in_lists(self) -> None:
+        """The same, with all gradients of a round added at once."""
+        x, given = torch.randn(SAMPLES, 8), list(self.net.parameters())
+        total = [torch.zeros_like(one) for one in given]
+        for number in range(SAMPLES):
+            loss = self.net(x[number : number + 1]).square().mean()
+            gradients = torch.autograd.grad(loss, given)
+            norm = torch.stack(torch._foreach_norm(gradients)).norm()
+            torch._foreach_add_(total, torch._foreach_mul(gradients, (1.0 / norm).clamp(max=1.0)))
+        for one, gradient in zip(given, total, strict=True):
+            one.grad = gradient
+        self.optimizer.step()
+
     def field_by_field(self) -> None:
         numbers = torch.randint(0, 10, (SAMPLES, 12))
         parts = [table(numbers[:, at]) for at, table in enumerate(self.tables)]
@@ -97,7 +110,12 @@ def loops_of(step: Callable[[Job], None], folder: Path) -> list[Rounds]:
 
 @pytest.mark.parametrize(
     ("step", "rounds"),
-    [(Job.sample_by_sample, SAMPLES), (Job.field_by_field, 12), (Job.class_by_class, 10)],
+    [
+        (Job.sample_by_sample, SAMPLES),
+        (Job.sample_by_sample_in_lists, SAMPLES),
+        (Job.field_by_field, 12),
+        (Job.class_by_class, 10),
+    ],
 )
 def test_rounds_that_need_no_other_are_a_batch(
     step: Callable[[Job], None], rounds: int, tmp_path: Path

@@ -21,7 +21,11 @@ from findwall.model.catalogue import FEWEST_REPEATS, MAJORITY_SHARE
 from findwall.model.dataflow import LINE, STATE
 from findwall.model.intervals import I64
 
-_SUMS = frozenset({"aten::add", "aten::add_", "aten::cat", "aten::maximum", "aten::minimum"})
+# What adds up over rounds, one tensor or a list of them at a time, in place or not.
+_ADDS = ("add", "sub", "addcmul", "maximum", "minimum")
+_SUMS = frozenset(
+    {"aten::cat", *(f"aten::{a}{one}{b}" for one in _ADDS for a in ("", "_foreach_") for b in ("", "_"))}
+)
 
 
 class Rounds(msgspec.Struct, frozen=True):

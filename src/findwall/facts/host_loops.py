@@ -21,6 +21,7 @@ from findwall.facts.beside_the_model import averages
 from findwall.facts.facts import Facts, of_class, rows_of, small_kernels
 from findwall.facts.gradient_free_work import heads_of
 from findwall.facts.op_shapes import tensors_of
+from findwall.facts.recurrent_cells import cells_called
 from findwall.facts.user_lines import line_of
 from findwall.model.catalogue import FEWEST_REPEATS, LONGEST_ROUND, MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import I32, Bool, Inputs, Kind
@@ -100,10 +101,12 @@ def small_loops(facts: WorkFacts) -> list[Loop]:
 
 
 def mostly_in_loops(facts: Facts) -> bool:
-    """Whether most of what the step launches comes from such loops, or from one that averages the weights
-    tensor by tensor: then the loop is the reason for the launches."""
-    atoms = np.union1d(launched_by(small_loops(facts)), averages(facts))
-    atoms = np.union1d(atoms, np.concatenate([NONE, *(one.atoms for one in facts.loops)]))
+    """Whether most of what the step launches comes from such loops, from one that averages the weights
+    tensor by tensor, or from cells called time step by time step: then the loop is the reason for the
+    launches."""
+    cells = cells_called(facts)
+    parts = [launched_by(small_loops(facts)), averages(facts), *(one.atoms for one in facts.loops)]
+    atoms = np.unique(np.concatenate([*parts, cells.atoms if cells is not None else NONE]))
     return len(atoms) > MAJORITY_SHARE * small_kernels(facts) * facts.steps.count
 
 

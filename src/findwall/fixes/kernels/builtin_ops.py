@@ -22,6 +22,7 @@ import numpy as np
 
 from findwall.facts.gains import blind_ms, launch_idle
 from findwall.facts.likely_times import compiles
+from findwall.facts.recurrent_cells import cells_called
 from findwall.facts.step_traits import calls_around
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
@@ -45,7 +46,7 @@ from findwall.fixes import (
     step_ms,
     to_floor,
 )
-from findwall.model.catalogue import FAIR_PART, FEWEST_REPEATS, MAJORITY_SHARE, WORTH_IT
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WORTH_IT
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, NoHostWork
@@ -56,12 +57,6 @@ from findwall.work.work_facts import WorkFacts
 MOVES = ("unfused-pointwise", "launch-bound")
 
 SILU = "silu"
-CELLS = {
-    "aten::gru_cell": "nn.GRU",
-    "aten::lstm_cell": "nn.LSTM",
-    "aten::rnn_tanh_cell": "nn.RNN",
-    "aten::rnn_relu_cell": "nn.RNN",
-}
 RECURRENT_OPS = frozenset({"aten::gru", "aten::lstm", "aten::rnn_tanh", "aten::rnn_relu"})
 # What the marks of a chain stand for: each of them takes time of its own, and for each call of its rarest
 # mark the others are called this often. Where the job calls the op already, it has not written it out.
@@ -89,13 +84,11 @@ def use(facts: Facts) -> Outcome:
 
 def _cells(facts: Facts) -> Outcome | None:
     """A cell that is called for one time step after the other; None where there is none worth it."""
-    around = calls_around(facts, np.arange(len(facts.atoms.index)), frozenset(CELLS))
-    atoms = np.flatnonzero(around >= 0)
-    calls = len(np.unique(around[atoms])) / facts.steps.count
-    if calls < FEWEST_REPEATS or len(atoms) < WORTH_IT * len(around):
+    cells = cells_called(facts)
+    if cells is None or len(cells.atoms) < WORTH_IT * len(facts.atoms.index):
         return None
-    row = int(around[atoms[0]])
-    figures: Figures = {"calls": calls, "issued": small_kernels(facts), "pieces": pieces(facts)}
+    atoms = cells.atoms
+    figures: Figures = {"calls": cells.calls, "issued": small_kernels(facts), "pieces": pieces(facts)}
     floor = to_floor(facts, atoms)
     # The products of what comes from outside are one for all time steps; the others stay one after the other.
     halfway = at_most(facts, atoms, MAJORITY_SHARE)
@@ -104,8 +97,8 @@ def _cells(facts: Facts) -> Outcome | None:
         Claim(
             "builtin-ops/cells",
             figures,
-            {"layer": CELLS[facts.timeline.name_of(row)]},
-            lines(line_of(facts, row)),
+            {"layer": cells.layer},
+            lines(line_of(facts, cells.row)),
         ),
         floor + free,
         ("launch-bound",),
