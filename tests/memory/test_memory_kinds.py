@@ -31,6 +31,7 @@ from memory_samples import (
     STEP,
     TOKENS,
     WEIGHT,
+    ZERO,
     Recorder,
     Stack,
     build,
@@ -162,6 +163,56 @@ def test_a_workspace_is_taken_once_and_stays(stack: Stack, size: int) -> None:
         job.alloc("passing", PASSING, STEP)
         job.free("passing", STEP)
     assert at(facts_of(job), len(job.events) - 1)["workspace"] == size
+
+
+@pytest.mark.parametrize("stack", [(*CUBLAS, "Engine::thread_main()"), BACKWARD])
+@pytest.mark.parametrize("size", [32 * MIB, WORKSPACE])
+def test_a_workspace_of_the_first_backward_hides_no_parameters(stack: Stack, size: int) -> None:
+    """It is born in backward and stays, as a gradient may; no weight is as large."""
+    job = Recorder()
+    with job.recording():
+        build(job, state=False)
+        for step in range(3):
+            job.alloc("hidden", HIDDEN)
+            if step == 0:
+                job.alloc("workspace", size, stack)
+            for layer in reversed(range(LAYERS)):
+                job.alloc(f"grad{layer}", WEIGHT + layer * 4096, BACKWARD)
+            job.free("hidden", BACKWARD)
+            for layer in range(LAYERS):
+                job.free(f"grad{layer}", ZERO)
+    facts = facts_of(job)
+    assert at(facts, last_of(facts, "backward")) == {
+        "parameters": WEIGHTS,
+        "gradients": WEIGHTS,
+        "workspace": size,
+    }
+
+
+def test_a_workspace_as_large_as_a_weight_is_none_of_the_weights() -> None:
+    """Taken in the first forward or before it, where C++ says who takes it."""
+    job = Recorder()
+    with job.recording():
+        build(job, state=False)
+        job.alloc("workspace", WEIGHT, (*CUBLAS, *FORWARD))
+        for _ in range(2):
+            train_step(job)
+    end = at(facts_of(job), len(job.events) - 1)
+    assert end["workspace"] == WEIGHT and end["parameters"] == WEIGHTS
+
+
+def test_a_batch_as_large_as_a_weight_is_no_parameter() -> None:
+    """A model is made before its batches, wherever the allocator puts them."""
+    job = Recorder()
+    with job.recording():
+        job.alloc("early", WEIGHT)
+        build(job, state=False)
+        job.free("early")
+        job.alloc("batch", WEIGHT, BATCH)
+        for _ in range(2):
+            train_step(job)
+        job.free("batch", BATCH)
+    assert at(facts_of(job), len(job.events) - 1)["parameters"] == WEIGHTS
 
 
 def test_a_size_alone_is_no_workspace() -> None:

@@ -83,11 +83,16 @@ class _Sorting:
         self._stretch, self._end = phases.stretch_of(lives.born), phases.stretch_of(lives.died)
         self._phase = self._phases_of(self._stretch)
         self._never_dies = lives.died >= phases.count
+        self._as_large_as_one: Mask = np.isin(lives.asked, WORKSPACE_BYTES)
         self._backward()
         self._forward()
         self._optimizer()
+        self._workspaces(stacks.takes_workspace[lives.stack], INPUTS, ACTIVATIONS, NOT_KNOWN)
         self._standing()
-        self._workspaces()
+        # Where no C++ was recorded: of that size, and no other of it is of the model.
+        of_model = np.isin(self.found, (PARAMETERS, STATE))
+        alike = np.isin(lives.asked, np.unique(lives.asked[of_model]))
+        self._workspaces(self._as_large_as_one & ~alike)
 
     def _phases_of(self, stretch: I64) -> Codes:
         known = (stretch >= 0) & (stretch < len(self._phases.phase))
@@ -136,7 +141,7 @@ class _Sorting:
     def _standing(self) -> None:
         """What was there before the first forward, by whole copies of the gradients."""
         lives = self._lives
-        standing = (lives.born == BEFORE) | (self._phase == SET_UP)
+        standing = ((lives.born == BEFORE) | (self._phase == SET_UP)) & (self.found != WORKSPACE)
         backwards = np.flatnonzero(self._phases.phase == BACKWARD).tolist()
         self.found[standing & (lives.born != BEFORE)] = np.where(self._never_dies, KEPT, INPUTS)[
             standing & (lives.born != BEFORE)
@@ -145,7 +150,7 @@ class _Sorting:
         if not whole:
             self._forward_alone(standing)
             return
-        wanted = Counter(lives.asked[(self.found == GRADIENTS) & (self._stretch == whole[0])].tolist())
+        wanted = self._wanted(standing, (self.found == GRADIENTS) & (self._stretch == whole[0]))
         early = standing & (self._end < whole[0])  # freed before the first backward: of the step before
         self._copies(early, wanted, (GRADIENTS,), 1)
         copies = self._copies(standing & ~early, wanted, (PARAMETERS, STATE))
@@ -153,6 +158,18 @@ class _Sorting:
         twice = Counter({2 * size: count for size, count in wanted.items()})
         if copies and not twice.keys() & wanted.keys():
             self._copies(standing & ~early & (self.found == BEFORE_RECORDING), twice, (STATE,))
+
+    def _wanted(self, standing: Mask, gradients: Mask) -> Counter[int]:
+        """The sizes of the gradients of a pass. The first pass also takes workspaces: without C++ they look
+        like gradients that stay, and no weight is as large."""
+        wanted = Counter(self._lives.asked[gradients].tolist())
+        if self._times(standing, wanted):
+            return wanted
+        return Counter(self._lives.asked[gradients & ~(self._as_large_as_one & self._never_dies)].tolist())
+
+    def _times(self, among: Mask, wanted: Counter[int]) -> int:
+        there = Counter(self._lives.asked[among].tolist())
+        return min((there[size] // count for size, count in wanted.items()), default=0)
 
     def _forward_alone(self, standing: Mask) -> None:
         """Without a whole backward: what was made before the first forward and stays."""
@@ -163,8 +180,8 @@ class _Sorting:
     ) -> int:
         """Name so many whole copies of these sizes as there are; how many there were."""
         rows = np.flatnonzero(among)
-        there = Counter(self._lives.asked[rows].tolist())
-        copies = min((there[size] // count for size, count in wanted.items()), default=0)
+        rows = rows[np.argsort(self._lives.born[rows], kind="stable")]  # a model is made before its batches
+        copies = self._times(among, wanted)
         copies = copies if most is None else min(copies, most)
         seen: Counter[int] = Counter()
         for row in rows if copies else ():
@@ -175,16 +192,7 @@ class _Sorting:
                 self.found[row] = named[min(copy, len(named) - 1)]
         return copies
 
-    def _workspaces(self) -> None:
+    def _workspaces(self, taken: Mask, *more: int) -> None:
         """Taken once and never given back, for products of matrices."""
-        stays = self._never_dies & np.isin(self.found, (GRADIENTS, KEPT, BEFORE_RECORDING, ACTIVATIONS))
-        told = stays & self._stacks.takes_workspace[self._lives.stack]
-        # Where no C++ was recorded: of that size, and the only one that its line ever took.
-        silent = stays & np.isin(self.found, (GRADIENTS, KEPT, BEFORE_RECORDING))
-        silent &= np.isin(self._lives.asked, WORKSPACE_BYTES) & ~self._has_equal(silent)
-        self.found[told | silent] = WORKSPACE
-
-    def _has_equal(self, rows: Mask) -> Mask:
-        """Whether another of the same size is a parameter or state: then this is one of a copy."""
-        of_model = np.isin(self.found, (PARAMETERS, STATE))
-        return rows & np.isin(self._lives.asked, np.unique(self._lives.asked[of_model]))
+        kept = np.isin(self.found, (GRADIENTS, KEPT, BEFORE_RECORDING, *more))
+        self.found[taken & self._never_dies & kept] = WORKSPACE
