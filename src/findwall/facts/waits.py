@@ -46,6 +46,11 @@ class Wait(msgspec.Struct, frozen=True):
     ms: float  # idle a step
     times: float  # a step
 
+    @property
+    def in_routine(self) -> bool:
+        """Whether a routine of linear algebra waits there by itself."""
+        return self.op is not None and ROUTINES.match(self.op) is not None
+
     def claim(self, what: str) -> Claim:
         names = known(op=self.op, call=self.call, range=self.within)
         return Claim(what, {"times": self.times, "ms": self.ms}, names, lines(self.line))
@@ -144,8 +149,11 @@ def _asked(facts: StepFacts, row: int) -> tuple[int, str | None]:
             ops.append(parent)
         elif kind == Kind.ANNOTATION and within is None and not name.startswith("ProfilerStep"):
             within = name
-    wanted = [op for op in ops if _ASKED.match(facts.timeline.name_of(op))]
-    return wanted[-1] if wanted else ops[0] if ops else row, within
+    for pattern in (ROUTINES, _ASKED):  # a routine asks for itself: nobody wrote that
+        wanted = [op for op in ops if pattern.match(facts.timeline.name_of(op))]
+        if wanted:
+            return wanted[-1], within
+    return ops[0] if ops else row, within
 
 
 def wait_evidence(found: list[Wait]) -> list[Evidence]:

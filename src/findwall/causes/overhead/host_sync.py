@@ -52,7 +52,7 @@ def says(facts: Facts) -> Told:
         return Told(Claim("host-sync/copies"), Claim("advise/remove-sync/copies"))
     times = sum(wait.times for wait in calls)
     stops = Claim("host-sync/stops", {"times": times}, parts=[calls[0].claim("host-sync/call")])
-    return Told(stops, Claim("advise/remove-sync"))
+    return Told(stops, Claim("advise/linalg-route" if calls[0].in_routine else "advise/remove-sync"))
 
 
 CAUSE = Cause(NAME, says, shows, kernels=False)

@@ -49,7 +49,7 @@ INSTEAD = {
 
 def use(facts: Facts) -> Outcome:
     spent = facts.spent_ms("host-sync")
-    found = syncs(facts)
+    found = [wait for wait in syncs(facts) if not wait.in_routine]
     if spent <= 0:
         return no_use("remove-sync/never-dry" if found else "remove-sync/none")
     rounds = waiting_rounds(facts)

@@ -155,6 +155,7 @@ WORDS: dict[str, Words] = {
     "mostly in "
     "{parts[0]}",
     "host-sync/call": _sync_call,
+    "advise/linalg-route": "take a cheaper routine, or one that does not wait (inv_ex, cholesky_ex)",
     "advise/remove-sync": "keep the value on the device and read it every n steps",
     "advise/remove-sync/copies": "read values every n steps, or copy with non_blocking=True into pinned "
     "memory",
