@@ -7,13 +7,14 @@ header as JSON, then the columns as they lie in memory.
 from __future__ import annotations
 
 import gc
+import mmap
 import os
 import resource
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -28,6 +29,10 @@ from findwall.model.memory_history import (
     MemoryHistory,
     Segments,
 )
+
+if TYPE_CHECKING:
+    from findwall.memory.pickled_values import Data
+    from findwall.readers.raw_file import RawFile
 
 # What an interpreter with numpy takes before it reads anything: address space, of which little is used.
 OWN_BYTES = 1 << 30
@@ -160,18 +165,12 @@ def _message(found: MemoryHistory) -> tuple[_Header, list[np.ndarray]]:
     return header, columns
 
 
-def _all(path: Path, memory: int) -> bytearray:
+def _all(path: Path, memory: int) -> Data:
     from findwall.readers.raw_file import RawFile
 
     source = RawFile(path)
     try:
-        found = bytearray()
-        while part := source.read():
-            found += part
-            if len(found) > memory:
-                raise InputError(
-                    f"{path} is too long: more than {memory >> 20:,} MiB.", "Allow more with --max-memory."
-                )
+        found = _mapped(source, memory) if source.seekable and source.size else _streamed(source, memory)
     finally:
         source.close()
     if source.cut_off:
@@ -179,6 +178,37 @@ def _all(path: Path, memory: int) -> bytearray:
     seconds = LEAST_SECONDS + len(found) // BYTES_A_SECOND
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     return found
+
+
+def _streamed(source: RawFile, memory: int) -> bytearray:
+    found = bytearray()
+    while part := source.read():
+        found += part
+        if len(found) > memory:
+            raise _too_long(source.path, memory)
+    return found
+
+
+def _mapped(source: RawFile, memory: int) -> mmap.mmap:
+    """Read once into memory that is handed out as it fills; a bytearray would be cleared before."""
+    size = source.size or 0
+    if size > memory:
+        raise _too_long(source.path, memory)
+    found = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with memoryview(found) as whole:
+        at = 0
+        try:
+            while at < size and (count := os.preadv(source.descriptor, [whole[at:]], at)):
+                at += count
+        except OSError as error:
+            raise InputError(f"{source.path} cannot be read: {error.strerror}.") from error
+    if at < size:
+        found.resize(at)
+    return found
+
+
+def _too_long(path: Path, memory: int) -> InputError:
+    return InputError(f"{path} is too long: more than {memory >> 20:,} MiB.", "Allow more with --max-memory.")
 
 
 def _write(header: _Header, columns: list[np.ndarray]) -> None:

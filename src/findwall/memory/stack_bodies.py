@@ -17,7 +17,7 @@ MOST_WORDS = 256  # of eight bytes: four hundred frames and more; longer lists a
 MOST_BODIES = 1 << 16  # that are compared together; those beyond are looked up singly
 _GETS = re.compile(rb"(?:h.|j....)*", re.DOTALL)
 _EACH_GET = re.compile(rb"h.|j....", re.DOTALL)
-_FACTORS = np.cumprod(np.full(MOST_WORDS + 1, 0x9E37_79B9_7F4A_7C15, np.uint64))
+_FACTORS = np.cumprod(np.full(MOST_WORDS, 0x9E37_79B9_7F4A_7C15, np.uint64))
 _NOTHING = np.zeros(0, np.int64)
 
 
@@ -25,7 +25,6 @@ class StackBodies:
     def __init__(self, data: Data, memo: Memo, stacks: Stacks) -> None:
         self._data, self._memo, self._stacks = data, memo, stacks
         self._named: dict[bytes, Stack] = {b"": stacks[()]}  # by the references that make them
-        self._words: U64 = np.ndarray((max(len(data) - 7, 0),), "<u8", data, 0, (1,))
         self._hashes = np.zeros(0, np.uint64)  # of those below, in order
         self._start, self._length, self._stack = _NOTHING, _NOTHING, _NOTHING
         self._new: list[tuple[int, int, int]] = []
@@ -57,22 +56,23 @@ class StackBodies:
         return found
 
     def _compared(self, start: I64, length: I64, count: int) -> I64:
-        inner, last = self._read(start, length, count)
-        hashes = _hashes(inner, last, length)
+        written = self._read(start, length, count)
+        hashes = _hashes(written, length)
         place = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
         same = (self._hashes[place] == hashes) & (self._length[place] == length)
-        seen_inner, seen_last = self._read(np.where(same, self._start[place], start), length, count)
-        same &= (inner == seen_inner).all(axis=1) & (last == seen_last)
+        seen = self._read(np.where(same, self._start[place], start), length, count)
+        alike = written == seen
+        if not alike.all():
+            same &= alike.all(axis=1)
         return np.where(same, self._stack[place], UNKNOWN)
 
-    def _read(self, start: I64, length: I64, count: int) -> tuple[U64, U64]:
-        """So many words: all but the last, and the last, which may reach back into those."""
-        width = 8 * (count - 1)
-        last = self._words[start + length - 8] >> (8 * np.maximum(8 - length, 0)).astype(np.uint64)
-        if not width:
-            return np.zeros((len(start), 0), np.uint64), last
+    def _read(self, start: I64, length: I64, count: int) -> U64:
+        """So many words a row. Of the first, what lies before the body is left out."""
+        width = 8 * count
         whole = np.ndarray((len(self._data) - width + 1,), f"V{width}", self._data, 0, (1,))
-        return whole[start].view("<u8").reshape(-1, count - 1), last
+        found: U64 = whole[start + length - width].view(np.uint64).reshape(-1, count)
+        found[:, 0] >>= (8 * (width - length)).astype(np.uint64)
+        return found
 
     def _settle(self) -> None:
         """What was learned since."""
@@ -84,7 +84,7 @@ class StackBodies:
         words = (length + 7) >> 3
         for count in np.unique(words).tolist():
             rows = np.flatnonzero(words == count)
-            hashes[rows] = _hashes(*self._read(start[rows], length[rows], count), length[rows])
+            hashes[rows] = _hashes(self._read(start[rows], length[rows], count), length[rows])
         hashes = np.append(self._hashes, hashes)
         order = np.argsort(hashes, kind="stable")
         self._hashes = hashes[order]
@@ -93,8 +93,8 @@ class StackBodies:
         self._stack = np.append(self._stack, stack)[order]
 
 
-def _hashes(inner: U64, last: U64, length: I64) -> U64:
-    count = inner.shape[1]
-    found: U64 = inner @ _FACTORS[:count] + last * _FACTORS[count] + length.astype(np.uint64)
+def _hashes(written: U64, length: I64) -> U64:
+    found: U64 = np.matmul(written, _FACTORS[: written.shape[1]]).view(np.uint64)
+    found += length.view(np.uint64)
     found ^= found >> np.uint64(29)
     return found
