@@ -81,6 +81,7 @@ class Use(msgspec.Struct, frozen=True):
     moves: tuple[str, ...] | None = None  # the causes it moves in this job, where not all of its own
     shorter_step: bool = True  # False: it does more in a step, and the step gets no shorter
     after_others: bool = False  # it needs what another fix of its cause does first, or gives no more
+    before_others: bool = False  # as long as it is not made, the figures of others say little
     likely: Likely | None = None  # what it will do; None: nobody can tell, the bound alone is shown
     uncurved: bool = False  # the replay of this trace tells the step, and no curve measured elsewhere
     may: tuple[Likely, ...] = ()  # what it does in the best and the worst case, where they are far apart

@@ -10,17 +10,20 @@ from findwall.model.catalogue import ROOFS
 
 
 def ranked(chosen: list[tuple[Candidate, str]], cause: str | None) -> list[tuple[Candidate, str]]:
-    """What can be done as it stands, then what is no better than a plainer way to the same end, then what
-    needs something else first, then what does more in a step. Of each the shortest step first."""
+    """What all other figures wait for, then what can be done as it stands, then what is no better than a
+    plainer way to the same end, then what needs something else first, then what does more in a step. Of each
+    the shortest step first."""
 
     def group(one: Candidate) -> int:
+        if one.outcome.before_others:
+            return 0
         if cause not in ROOFS and not one.outcome.shorter_step:
-            return 3
+            return 4
         if one.outcome.after_others:
-            return 2
-        return int(any(_is_as_good_and_plainer(other, one) for other, _ in chosen))
+            return 3
+        return 1 + int(any(_is_as_good_and_plainer(other, one) for other, _ in chosen))
 
-    groups = [[pair for pair in chosen if group(pair[0]) == at] for at in range(4)]
+    groups = [[pair for pair in chosen if group(pair[0]) == at] for at in range(5)]
     return [pair for one in groups for pair in _by_step(one, cause)]
 
 

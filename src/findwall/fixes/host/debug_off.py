@@ -8,6 +8,9 @@ a fault, and stay on after it was found:
 
     torch.autograd.set_detect_anomaly(False)
 
+Anomaly mode and blocking launches come before any other change: what a job takes with them says little of
+what it takes.
+
 When it does not help:
 Where the result must be the same bit by bit from run to run, deterministic algorithms are what was asked for.
 
@@ -20,21 +23,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.facts.anomaly_checks import anomaly_checks
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, ideal, no_use, rows_of
-from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop, Launch, NoWait
-from findwall.step.call_names import in_window
 from findwall.step.links import nearest
-from findwall.step.step_facts import StepFacts
 
 WAITS = ("host-sync", "launch-bound")
 HOST = (*WAITS, "host-work")
 KERNELS = ("slow-kernels", "gather-scatter")
-NODE, ADDS_UP = "autograd::engine::evaluate_function: ", "AccumulateGrad"
-LOOKS = "aten::isnan"
-ASKS = (LOOKS, "aten::_is_any_true", "aten::any", "aten::item", "aten::is_nonzero")
 # Of what it takes to issue an op with its traceback, what is left without: likely, and at best. Chosen by
 # hand.
 LIKELY, BARE = 0.55, 0.3
@@ -43,35 +40,15 @@ DETERMINISTIC = ("deterministic", "cudnn-deterministic")
 
 
 def use(facts: Facts) -> Outcome:
-    asked = _asked_by_autograd(facts)
+    asked = anomaly_checks(facts)
     if len(asked):
         return _without_anomaly_mode(facts, asked)
     found = {one.id for one in facts.run.environment.findings}
     if not found.isdisjoint(BLOCKING):
-        return Use(Claim("debug-off/blocking"), ideal(facts, *WAITS), WAITS)
+        return Use(Claim("debug-off/blocking"), ideal(facts, *WAITS), WAITS, before_others=True)
     if not found.isdisjoint(DETERMINISTIC):
         return Use(Claim("debug-off/deterministic"), moves=KERNELS, condition="same-bits-not-needed")
     return no_use("debug-off/none")
-
-
-def _asked_by_autograd(facts: StepFacts) -> I64:
-    """Ops that autograd's engine itself calls behind its nodes; none where it looks for NaN behind few."""
-    names = facts.timeline.names
-    nodes = _rows(
-        facts, [at for at, name in enumerate(names) if name.startswith(NODE) and ADDS_UP not in name]
-    )
-    parents = facts.links.parent
-    looks = _rows(facts, [at for at, name in enumerate(names) if name == LOOKS])
-    looks = looks[np.isin(parents[looks], nodes)]
-    if len(np.unique(parents[looks])) <= MAJORITY_SHARE * len(nodes):
-        return looks[:0]
-    asked = _rows(facts, [at for at, name in enumerate(names) if name in ASKS])
-    return asked[np.isin(parents[asked], nodes)]
-
-
-def _rows(facts: StepFacts, names: list[int]) -> I64:
-    events = facts.timeline.events
-    return in_window(facts, np.flatnonzero(np.isin(events.name, names) & events.is_kind(Kind.OP)))
 
 
 def _without_anomaly_mode(facts: Facts, asked: I64) -> Outcome:
@@ -91,6 +68,7 @@ def _without_anomaly_mode(facts: Facts, asked: I64) -> Outcome:
         Claim("debug-off/anomaly", {"checks": len(asked) / facts.steps.count}),
         gone + ideal(facts, *HOST),
         HOST,
+        before_others=True,
         likely=lambda made: gone + Change((Launch(forward, LIKELY),)),
         may=(lambda made: bare, lambda made: gone),
         uncurved=True,

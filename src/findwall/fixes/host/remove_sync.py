@@ -19,6 +19,7 @@ None for the results. Values that are logged arrive later; a check for NaN fires
 
 from __future__ import annotations
 
+from findwall.facts.anomaly_checks import anomaly_checks
 from findwall.facts.figures import SECOND_NAMED_SHARE
 from findwall.facts.waiting_rounds import waiting_rounds
 from findwall.facts.waits import Wait, routine_waits, syncs
@@ -58,11 +59,14 @@ def use(facts: Facts) -> Outcome:
     inside = routine_waits(facts)
     if len(inside) > MAJORITY_SHARE * len(sync_rows(facts)):
         return no_use("remove-sync/in-routines", times=len(inside) / facts.steps.count)
+    asked = anomaly_checks(facts)
+    if len(asked) and len(_within(facts, asked)) > MAJORITY_SHARE * len(sync_rows(facts)):
+        return no_use("remove-sync/in-anomaly-mode", times=len(asked) / facts.steps.count)
     if not found:
         return surely(Claim("remove-sync/unnamed", {"waits_ms": spent}), ideal(facts, *MOVES[:1]))
     named = [_instead(wait) for wait in found if wait.ms >= SECOND_NAMED_SHARE * found[0].ms]
-    asked, read = _unread(facts, facts.host.questions), _unread(facts, outermost(facts, sync_rows(facts)))
-    best = asked + read
+    read = _unread(facts, outermost(facts, sync_rows(facts)))
+    best = _unread(facts, facts.host.questions) + read
     # A value that stays on the device is still computed there; one that is looked at every n steps is not.
     return Use(
         Claim("remove-sync/named", parts=named),
@@ -71,6 +75,13 @@ def use(facts: Facts) -> Outcome:
         uncurved=True,
         may=(lambda made: best,),
     )
+
+
+def _within(facts: StepFacts, calls: I64) -> I64:
+    """Calls that wait inside one of these."""
+    events, rows = facts.timeline.events, sync_rows(facts)
+    start = events.start[rows]
+    return rows[union(events.start[calls], events.end[calls]).covered_within(start, start + 1) > 0]
 
 
 def _unread(facts: StepFacts, calls: I64) -> Change:

@@ -261,6 +261,9 @@ WORDS: dict[str, Words] = {
     "remove-sync/fixed-size": _instead("give it a fixed size, or do it outside the step"),
     "remove-sync/copy-later": _instead(_COPY_LATER),
     "remove-sync/synchronize": _instead("drop the explicit synchronize (CUDA events can do the timing)"),
+    "remove-sync/in-anomaly-mode": (
+        "the waits are those of autograd's anomaly mode, which asks {times:times} per step: switch it off"
+    ),
     "remove-sync/in-routines": (
         "routines of linear algebra wait {times:,.0f} times per step themselves: another routine may not"
     ),
