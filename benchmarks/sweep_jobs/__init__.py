@@ -1,0 +1,1 @@
+"""Training scripts whose batch size `sweeps.py` varies."""

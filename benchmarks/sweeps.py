@@ -1,0 +1,235 @@
+"""Whether `findwall sweep` finds the plateau and the memory of batch sizes that are measured without it.
+
+    python benchmarks/sweeps.py truth|sweep|score|all --folder DIR [--jobs a,b] [--out FILE]
+
+`truth` times each job of `sweep_jobs` with each batch size, one process a job, until it runs out of memory;
+`sweep` runs `findwall sweep` on the same scripts; `score` holds what `sweep` wrote against the truth.
+`--tiny` takes the jobs' small form on a CPU, where no memory is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+JOBS = HERE / "sweep_jobs"
+NAMES = ("images", "words", "tables", "speech", "denoise")
+WARM_UP, TIMED = 4, 12
+TINY = ["--tiny", "--cpu"]
+TINY_LARGEST = 64
+LONGEST_S = 20.0  # that one size may take; larger ones are not tried after it
+NEAR_BEST = 0.95
+GIB = 2**30
+
+
+def timed(module: Any, given: list[str]) -> dict[str, Any]:
+    """The job with one batch size: its speed over a few steps, and what it took of the device."""
+    import torch
+
+    has_gpu = torch.cuda.is_available() and "--cpu" not in given
+    if has_gpu:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    samples, began = 0, 0.0
+    running = module.steps(module.parsed([*given, "--steps", str(WARM_UP + TIMED + 1)]))
+    for step, count in enumerate(running, 1):
+        samples += count if step > WARM_UP else 0
+        if step in (WARM_UP, WARM_UP + TIMED):
+            if has_gpu:
+                torch.cuda.synchronize()
+            if step > WARM_UP:
+                break
+            began = time.perf_counter()
+    seconds = time.perf_counter() - began
+    running.close()
+    found = {"samples_per_s": samples / seconds, "step_ms": 1e3 * seconds / TIMED}
+    if has_gpu:
+        found["peak_gib"] = torch.cuda.max_memory_allocated() / GIB
+        found["reserved_gib"] = torch.cuda.max_memory_reserved() / GIB
+    return found
+
+
+def tried(module: Any, given: list[str]) -> dict[str, Any]:
+    """The same, or why there is no figure; nothing of the job is alive when this returns."""
+    import torch
+
+    try:
+        return timed(module, given)
+    except RuntimeError as problem:  # the libraries say by names of their own that they get no memory
+        said = str(problem).splitlines()[0].split(". GPU ")[0]
+        none_left = isinstance(problem, torch.OutOfMemoryError) or "ALLOC_FAILED" in said
+        return {"why": said, "out_of_memory": none_left}
+    except SystemExit as problem:
+        return {"why": str(problem), "out_of_memory": False}
+
+
+def truth_of(name: str, tiny: bool) -> dict[str, Any]:
+    """Every size from a quarter of the job's own, doubled until it does not fit. In a process of its own."""
+    module = importlib.import_module(f"sweep_jobs.{name}")
+    own = module.parsed([]).batch_size
+    sizes: dict[int, dict[str, Any]] = {}
+    size, ended = max(1, own // 4), ""
+    while not ended:
+        began = time.monotonic()
+        found = tried(module, ["--batch-size", str(size), *(TINY if tiny else [])])
+        gc.collect()
+        sizes[size] = found
+        print(f"{name} {size}: {found}", file=sys.stderr, flush=True)
+        ended = found.get("why", "")
+        if time.monotonic() - began > LONGEST_S or (tiny and size >= TINY_LARGEST):
+            ended = ended or "larger ones were not tried"
+        size *= 2
+    ran = [at for at, one in sizes.items() if "samples_per_s" in one]
+    fast = [at for at in ran if sizes[at]["samples_per_s"] >= NEAR_BEST * best_of(sizes)]
+    return {
+        "own": own,
+        "sizes": sizes,
+        "ended": ended,
+        "out_of_memory": any(one.get("out_of_memory") for one in sizes.values()),
+        "smallest": min(fast, default=None),
+        "largest": max(ran, default=None),
+    }
+
+
+def best_of(sizes: dict[int, dict[str, Any]]) -> float:
+    return max((one.get("samples_per_s", 0.0) for one in sizes.values()), default=0.0)
+
+
+def truth(name: str, folder: Path, tiny: bool) -> None:
+    command = [sys.executable, __file__, "one", "--folder", str(folder), "--jobs", name]
+    subprocess.run([*command, *(["--tiny"] if tiny else [])], check=True, timeout=600)
+
+
+def sweep(name: str, folder: Path, tiny: bool, budget: str) -> None:
+    """Findwall's own, with its text kept beside its document."""
+    document = folder / f"{name}.sweep.json"
+    document.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "findwall", "sweep", "--budget", budget, "--steps", str(TIMED)]
+    command += ["--json", str(document), str(JOBS / f"{name}.py"), *(TINY if tiny else [])]
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as work:
+        done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=600, check=False)
+    said = f"exit {done.returncode}, {time.monotonic() - began:.1f} s\n{done.stdout}\n{done.stderr}"
+    (folder / f"{name}.sweep.txt").write_text(said)
+    print(f"{name}: {said}", flush=True)
+
+
+def off(said: float | None, true: float | None) -> float | None:
+    """In percent of what is true."""
+    return round(100 * (said / true - 1), 2) if said and true else None
+
+
+def point_row(point: dict[str, Any], true: dict[str, Any]) -> dict[str, Any]:
+    """What was said of one size, against what it is."""
+    said, limit = point.get("predicted_gib"), true.get("limit_gib")
+    fits = "samples_per_s" in true
+    return {
+        "batch_size": point["batch_size"],
+        "outcome": point["outcome"],
+        "fits": fits if fits or true.get("out_of_memory") else None,
+        "predicted_gib": said,
+        "true_gib": true.get("peak_gib"),
+        "error_percent": off(said, true.get("peak_gib")),
+        "reserved_error_percent": off(point.get("predicted_reserved_gib"), true.get("reserved_gib")),
+        "read_peak_error_percent": off(point.get("peak_gib"), true.get("peak_gib")),
+        "speed_error_percent": off(point.get("samples_per_s"), true.get("samples_per_s")),
+        "said_to_fit": None if said is None or limit is None else said <= limit,
+        "is_doubtful": point.get("is_doubtful", False),
+    }
+
+
+def score(name: str, folder: Path) -> dict[str, Any]:
+    true = json.loads((folder / f"{name}.truth.json").read_text())
+    file = folder / f"{name}.sweep.json"
+    said = (json.loads(file.read_text()) if file.exists() else {}).get("sweep") or {}
+    limit = {"limit_gib": said.get("limit_gib")}
+    points = [
+        point_row(one, true["sizes"].get(str(one["batch_size"]), {}) | limit)
+        for one in said.get("points", [])
+    ]
+    errors = [abs(one["error_percent"]) for one in points if one["error_percent"] is not None]
+    failed = [
+        one["batch_size"]
+        for one in points
+        if one["said_to_fit"] and not one["is_doubtful"] and one["outcome"] == "out-of-memory"
+    ]
+    withheld = [
+        one["batch_size"] for one in points if one["outcome"] == "would-not-fit" and one["fits"] is True
+    ]
+    smallest = said.get("smallest")
+    return {
+        "points": points,
+        "worst_error_percent": max(errors, default=None),
+        "predicted_to_fit_and_failed": failed,
+        "withheld_though_it_fits": withheld,
+        "smallest": [smallest, true["smallest"]],
+        "smallest_within_one_doubling": bool(
+            smallest and true["smallest"] and 0.5 <= smallest / true["smallest"] <= 2
+        ),
+        "largest": [said.get("largest"), true["largest"]],
+        "largest_predicted": said.get("largest_predicted"),
+        "wall": said.get("wall"),
+        "cause": said.get("cause"),
+        "ended": [said.get("ended"), true["ended"]],
+        "seconds": said.get("seconds"),
+        "says": said.get("says", []),
+        "truth": true,
+    }
+
+
+def shown(rows: dict[str, dict[str, Any]]) -> None:
+    """First size by size, then a line a job; each pair is what findwall says and what is true."""
+    columns = ("error_percent", "reserved_error_percent", "read_peak_error_percent", "speed_error_percent")
+    print(f"{'':10}{'batch':>8}  {'outcome':16}{'peak %':>9}{'reserved':>9}{'read':>9}{'speed':>9}")
+    for name, found in rows.items():
+        for one in found["points"]:
+            cells = "".join("        -" if one[key] is None else f"{one[key]:>+9.1f}" for key in columns)
+            print(f"{name:10}{one['batch_size']:>8}  {one['outcome']:16}{cells}")
+    print(f"\n{'':10}{'smallest':>16}{'largest':>16}{'worst %':>9}{'failed':>8}{'withheld':>9}  wall")
+    for name, found in rows.items():
+        pairs = "".join("/".join(map(str, found[key])).rjust(16) for key in ("smallest", "largest"))
+        failed, withheld = found["predicted_to_fit_and_failed"], found["withheld_though_it_fits"]
+        worst = found["worst_error_percent"]
+        print(
+            f"{name:10}{pairs}{'-' if worst is None else worst:>9}{len(failed):>8}{len(withheld):>9}"
+            f"  {found['wall']}/{found['cause']}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("what", choices=("truth", "sweep", "score", "all", "one"))
+    parser.add_argument("--folder", type=Path, required=True, help="what truth and sweep leave for score")
+    parser.add_argument("--jobs", default=",".join(NAMES))
+    parser.add_argument("--budget", default="100s")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    names, folder = asked.jobs.split(","), asked.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    if asked.what == "one":
+        (folder / f"{names[0]}.truth.json").write_text(json.dumps(truth_of(names[0], asked.tiny), indent=1))
+        return
+    for name in names:
+        if asked.what in ("truth", "all"):
+            truth(name, folder, asked.tiny)
+        if asked.what in ("sweep", "all"):
+            sweep(name, folder, asked.tiny, asked.budget)
+    if asked.what in ("score", "all"):
+        rows = {name: score(name, folder) for name in names}
+        shown(rows)
+        if asked.out:
+            asked.out.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
