@@ -101,9 +101,9 @@ def _backward(history: DeviceHistory, stacks: CallStacks) -> npt.NDArray[np.bool
 
 def _carried_on(of: npt.NDArray[np.bool_], telling: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """What the last event says that tells; of those in front, what the first such says."""
-    rows = np.flatnonzero(telling)
-    before = np.maximum(np.searchsorted(rows, np.arange(len(of)), side="right") - 1, 0)
-    return of[rows[before]]
+    last = np.maximum(np.cumsum(telling) - 1, 0)  # of those that tell, by number
+    found: npt.NDArray[np.bool_] = of[np.flatnonzero(telling)[last]]
+    return found
 
 
 def _within(time: I64, marked: tuple[Marked, ...], device: int) -> npt.NDArray[np.bool_]:

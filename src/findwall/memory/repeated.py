@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from itertools import pairwise
 
 import msgspec
@@ -127,45 +126,45 @@ def _seen(facts: DeviceMemoryFacts) -> Blocks | None:
     for at in np.flatnonzero(phases.phase[:-1] == FORWARD).tolist():
         if phases.phase[at + 1] != BACKWARD:
             continue
-        mine = waiting[slice(*np.searchsorted(born, (phases.start[at], phases.end(at))).tolist())]
-        found = _starts(lives.stack[mine].tolist(), lives.asked[mine].tolist())
+        made = slice(*np.searchsorted(born, (phases.start[at], phases.end(at))).tolist())
+        mine, mine_born = waiting[made], born[made]
+        found = _starts(lives.stack[mine], lives.asked[mine])
         if found is None:
             continue
-        edges = lives.born[mine[found]].tolist()
-        edges.append(_last_end(mine, found, lives.born, phases.end(at)))
-        for start, end in pairwise(edges):
-            block = mine[slice(*np.searchsorted(lives.born[mine], (start, end)).tolist())]
-            if len(block) > 1:
-                rows.append(block[:-1])  # the last is what the next block reads
+        edges = mine_born[found].tolist()
+        edges.append(_last_end(found, mine_born, phases.end(at)))
+        places = np.searchsorted(mine_born, edges).tolist()
+        for (start, following), end in zip(pairwise(places), edges[1:], strict=True):
+            if following - start > 1:
+                rows.append(mine[start : following - 1])  # the last is what the next block reads
                 ends.append(end - 1)
         times = max(times, len(found))
         line = int(facts.lines[0][mine[found[0]]])
     return Blocks(rows, ends, times, line) if rows else None
 
 
-def _starts(stacks: list[int], sizes: list[int]) -> list[int] | None:
+def _starts(stacks: npt.NDArray[np.int32], sizes: I64) -> list[int] | None:
     """Where each block begins, as places in this list; None where nothing repeats."""
-    times = Counter(stacks)
-    weight: Counter[int] = Counter()
-    for stack, size in zip(stacks, sizes, strict=True):
-        weight[times[stack]] += size
+    _, which, counts = np.unique(stacks, return_inverse=True, return_counts=True)
+    times = counts[which]
+    weight = {count: int(sizes[times == count].sum()) for count in np.unique(times).tolist()}
     # A block may call one layer twice: what comes twice as often is of it as well.
-    often = next((count for count in sorted(weight) if _fills(weight, count, sum(sizes))), 0)
+    often = next((count for count in weight if _fills(weight, count, int(sizes.sum()))), 0)
     if not often:
         return None
-    first = next(stack for stack in stacks if times[stack] % often == 0)
-    places = [place for place, stack in enumerate(stacks) if stack == first]
+    first = int((times % often == 0).argmax())
+    places: list[int] = np.flatnonzero(stacks == stacks[first]).tolist()
     return places[:: len(places) // often]
 
 
-def _fills(weight: Counter[int], often: int, whole: int) -> bool:
+def _fills(weight: dict[int, int], often: int, whole: int) -> bool:
     """Whether what comes so often, or a whole number of times as often, is most of it."""
     mine = sum(size for count, size in weight.items() if count % often == 0)
     return often >= FEWEST and 2 * mine >= whole
 
 
-def _last_end(rows: I64, starts: list[int], born: I64, end: int) -> int:
+def _last_end(starts: list[int], born: I64, end: int) -> int:
     """The last block has as many activations as the one before it."""
     length = starts[-1] - starts[-2]
     after = starts[-1] + length
-    return int(born[rows[after]]) if after < len(rows) else end
+    return int(born[after]) if after < len(born) else end
