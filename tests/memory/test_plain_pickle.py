@@ -7,8 +7,10 @@ import random
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pytest
 
+from findwall.memory import event_windows, stack_bodies
 from findwall.memory.pickled_values import RefusedError, Rows
 from findwall.memory.plain_pickle import PlainPickle
 from findwall.model.memory_history import ACTIONS
@@ -67,6 +69,25 @@ def test_columns_hold_what_was_pickled(writer: str, version: Any) -> None:
     decoder = PlainPickle(WRITERS[writer](snapshot))
     assert events(decoder, decoder.load()) == expected(snapshot)
     assert len(decoder.columns) > 4096
+
+
+@pytest.mark.parametrize("writer", ["python 4", "c++"])
+def test_a_form_may_be_missing_for_a_while(monkeypatch: pytest.MonkeyPatch, writer: str) -> None:
+    """Sizes take one byte here, five there: stretches of the file have forms that others do not have."""
+    monkeypatch.setattr(event_windows, "WINDOW_BYTES", 4096)
+    snapshot = trained(steps=60).snapshot()
+    for number, event in enumerate(snapshot["device_traces"][0]):
+        event["size"] = (100, 1 << 20, 1 << 40)[number // 500 % 3]
+    decoder = PlainPickle(WRITERS[writer](snapshot))
+    assert events(decoder, decoder.load()) == expected(snapshot)
+
+
+def test_stacks_that_hash_alike_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_windows, "WINDOW_BYTES", 1 << 15)
+    monkeypatch.setattr(stack_bodies, "_hashes", lambda written, length: np.zeros(len(length), np.uint64))
+    snapshot = torch_2_15(trained(steps=60).snapshot())
+    decoder = PlainPickle(pickle.dumps(snapshot, 4))
+    assert events(decoder, decoder.load()) == expected(snapshot)
 
 
 def test_nearly_all_events_are_taken_by_a_pattern(monkeypatch: pytest.MonkeyPatch) -> None:

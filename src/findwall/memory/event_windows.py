@@ -114,6 +114,8 @@ class EventWindow:
             self.base[among]
         ]
         are = form.are_of(events)
+        if not are.any():
+            return among
         rows, events = among[are], events[are]
         pattern.times[id(form)] += len(rows)
         self.ok[rows] = True

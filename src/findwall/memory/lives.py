@@ -147,7 +147,7 @@ def total(lives: Lives, sizes: I64, count: int) -> I64:
     change = np.zeros(count + 2, np.int64)  # what was there before comes first, what never died goes last
     np.add.at(change, lives.born + 1, sizes)
     np.subtract.at(change, lives.died + 1, sizes)
-    return np.cumsum(change)[1 : count + 1]
+    return np.cumsum(change, out=change)[1 : count + 1]
 
 
 def _reserved(history: DeviceHistory) -> I64:
