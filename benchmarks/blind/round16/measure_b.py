@@ -16,7 +16,7 @@ STEPS = {"rerank_pairs": 50, "window_lm": 20, "relation_nodes": 50, "ssm_forecas
          "replay_dqn": 150, "tdci_propagate": 24}
 EXTRA = {("relation_nodes", "per_relation")}  # first round only
 
-truth = json.load(open(os.path.join(HERE, "truth_b.json")))
+truth = json.load(open(os.path.join(HERE, "truth.json")))
 todo = [(job, v) for job in truth for v in ["plain", *truth[job]["fixes"]]]
 got, took, begin = {}, {}, time.time()
 for rnd in range(2):
