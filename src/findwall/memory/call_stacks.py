@@ -76,6 +76,11 @@ class CallStacks:
         """Stacks in which a library of matrix products takes its workspace, where C++ was recorded."""
         return self._any(lambda frame: not frame.is_python and bool(_WORKSPACE.search(frame.name)))
 
+    @cached_property
+    def sums_in_parts(self) -> Mask:
+        """Stacks in which a sum takes room for its parts: one each of the blocks of threads that share it."""
+        return self._any(lambda frame: not frame.is_python and "gpu_reduce_kernel" in frame.name)
+
     def _any(self, is_one: object) -> Mask:
         assert callable(is_one)
         ones = {number for number, frame in enumerate(self._frames) if is_one(frame)}

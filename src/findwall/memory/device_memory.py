@@ -45,6 +45,12 @@ class DeviceMemoryFacts:
         return found
 
     @cached_property
+    def sums_in_parts(self) -> Mask:
+        """Lives in which sums are added up: in fp32, and as large as the device has room for threads."""
+        found: Mask = self.stacks.sums_in_parts[self.walk.lives.stack]
+        return found
+
+    @cached_property
     def lines(self) -> tuple[I32, list[CodeFrame]]:
         """The line of each life as a number, -1 where nobody knows it; and the lines."""
         of, lines = self.stacks.lines

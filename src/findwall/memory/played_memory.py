@@ -52,14 +52,15 @@ def played(facts: DeviceMemoryFacts) -> Played:
 def follows_batch(facts: DeviceMemoryFacts) -> tuple[Mask, Mask, Mask]:
     """Which lives are as large as the batch: most likely, at the least and at the most.
 
-    A temporary as large as a weight's gradient is most likely one of that weight.
+    A temporary as large as a weight's gradient is most likely one of that weight. The parts of a sum fill the
+    device's threads, and no more of them come with a larger batch.
     """
     kinds = facts.kinds
     follows = np.isin(kinds, (ACTIVATIONS, INPUTS, KEPT))
     passing = (kinds == TEMPORARIES) & np.isin(facts.born_in, (FORWARD, BACKWARD))
     of_model = np.unique(facts.walk.lives.asked[np.isin(kinds, (GRADIENTS, PARAMETERS))])
     of_weights = np.isin(facts.walk.lives.asked, of_model)
-    return follows | (passing & ~of_weights), follows, follows | passing
+    return follows | (passing & ~of_weights & ~facts.sums_in_parts), follows, follows | passing
 
 
 def with_batch(facts: DeviceMemoryFacts, factor: float) -> list[Played]:
