@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
+# C++ names an op with its overload, a trace does not: `add_Tensor` is `add`, `sum_dim_IntList` is `sum`.
+_OVERLOAD = re.compile(r"_(?:Tensor|Scalar|int|dim|dim_IntList|input|data|vec|Tensor_out|out)$")
+
+
+def named(ops: frozenset[str]) -> frozenset[str]:
+    """These ops, and each without its overload."""
+    return ops | {_OVERLOAD.sub("", one) for one in ops}
+
+
 # As torch's own lists of autocast name them.
 NARROW = frozenset(
     (
@@ -34,6 +45,9 @@ NARROW = frozenset(
         "gru_cell",
         "rnn_tanh_cell",
         "rnn_relu_cell",
+        "_cudnn_rnn",
+        "_thnn_fused_lstm_cell",
+        "_thnn_fused_gru_cell",
         "scaled_dot_product_attention",
     )
 )
@@ -72,14 +86,65 @@ WIDE_ON_DEVICES = frozenset(
         "norm",
         "sum",
         "logsumexp",
+        "upsample_nearest1d",
         "upsample_nearest2d",
+        "upsample_nearest3d",
+        "upsample_linear1d",
         "upsample_bilinear2d",
+        "upsample_bicubic2d",
+        "upsample_trilinear3d",
         "dist",
     )
 )
 KEEPS_ITS_RESULT = frozenset(
-    ("softmax", "exp", "sigmoid", "tanh", "relu", "threshold")
+    ("softmax", "log_softmax", "exp", "sigmoid", "tanh", "relu", "threshold")
 )  # for its own backward
+# What backward needs is what they read: a copy in fp32 where that is narrow.
+KEEPS_ITS_INPUT = frozenset(
+    (
+        "layer_norm",
+        "native_layer_norm",
+        "rms_norm",
+        "group_norm",
+        "pow",
+        "log",
+        "softplus",
+        "norm",
+        "nll_loss",
+    )
+)
+# Asks log_softmax for the format that it is given, and autocast leaves that as it is.
+CROSS_ENTROPY = "cross_entropy_loss"
+LOG_SOFTMAX = frozenset(("log_softmax", "_log_softmax"))
+NLL_BACKWARD = frozenset(("nll_loss_backward", "nll_loss2d_backward"))
+WIDE_IN_BACKWARD = frozenset(
+    (
+        "native_layer_norm_backward",
+        "native_group_norm_backward",
+        "nll_loss_backward",
+        "nll_loss2d_backward",
+        "mse_loss_backward",
+        "smooth_l1_loss_backward",
+        "softplus_backward",
+    )
+)
+NARROW_IN_BACKWARD = frozenset(
+    (
+        "convolution_backward",
+        "linear_backward",
+        "_cudnn_rnn_backward",
+    )
+)
+# Of another size than what they read.
+RESIZES = frozenset(
+    ("nll_loss", "nll_loss_nd", *(one for one in WIDE_ON_DEVICES if one.startswith("upsample")))
+)
+FILLED = frozenset(("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros"))
+# What they add is kept for backward, and has the format of what they add it to.
+ADDS_INTO = frozenset(("index_add", "index_copy", "index_put", "scatter_add", "scatter_reduce"))
+STATISTICS = frozenset(("native_layer_norm", "native_group_norm", "native_batch_norm", "cudnn_batch_norm"))
+MASKED = frozenset(("native_dropout",))
+WITH_INDICES = frozenset(("max_pool2d_with_indices", "max_pool3d_with_indices", "adaptive_max_pool2d"))
 SUMMED_WIDE = frozenset(("mm",))
 CASTS = frozenset(("_to_copy", "to"))
 LARGE = 1 << 12  # bytes: smaller weights are biases and norms, which autocast leaves

@@ -6,46 +6,34 @@ bytes a weight more. What it makes narrow are the results of products and convol
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 
 import numpy as np
 
-from findwall.memory.autocast_ops import (
-    ADDS,
-    CASTS,
-    KEEPS_ITS_RESULT,
-    LARGE,
-    NARROW,
-    OF_A_WEIGHT,
-    SUMMED_WIDE,
-    WHOLE_NUMBERS,
-    WIDE,
-    WIDE_ON_DEVICES,
-)
+from findwall.fixes.precision.autocast_lives import BackwardFormats, ForwardFormats
+from findwall.memory.autocast_ops import CASTS, LARGE, NARROW, OF_A_WEIGHT, SUMMED_WIDE
 from findwall.memory.device_memory import DeviceMemoryFacts
 from findwall.memory.lives import Mask
 from findwall.memory.memory_kinds import (
-    ACTIVATIONS,
     BEFORE_RECORDING,
     GRADIENTS,
     PARAMETERS,
-    STATE,
-    TEMPORARIES,
+    WORKSPACE,
 )
 from findwall.memory.memory_ladder import Rung, rung
 from findwall.memory.memory_phases import BACKWARD, FORWARD
 from findwall.memory.played_memory import played
 from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.model.intervals import F64
 from findwall.model.memory_history import HOST, I64
 
 
 def _all_of_it(facts: DeviceMemoryFacts) -> Iterator[Rung]:
-    """The whole model in bf16: half of all, but what counts or points."""
+    """The whole model in bf16: half of all, but what counts or points, and what a library takes for itself:
+    workspaces, and the parts in which a sum is added up, in fp32."""
     if not _knows_ops(facts) or _is_narrow(facts):
         return
-    lives, whole = facts.walk.lives, _Forward(facts).counts
+    lives = facts.walk.lives
+    whole = ForwardFormats(facts).counts | (facts.kinds == WORKSPACE) | facts.sums_in_parts
     half = played(facts).sized(np.where(whole, lives.asked, lives.asked // 2))
     yield rung("pure-bf16", half.and_also(*_summed_wide(facts)).peak, half.peak, price="training")
 
@@ -88,14 +76,13 @@ def _autocast(facts: DeviceMemoryFacts) -> Iterator[Rung]:
     if not _knows_ops(facts) or _is_narrow(facts):
         return
     lives = facts.walk.lives
-    forward = _Forward(facts)
-    passing = (facts.kinds == TEMPORARIES) & (facts.born_in == BACKWARD)
-    as_forward = forward.share_of(lives.asked) > MAJORITY_SHARE
+    forward = ForwardFormats(facts)
+    backward = BackwardFormats(facts, forward)
     weights = np.isin(lives.asked, np.unique(lives.asked[np.isin(facts.kinds, (GRADIENTS, PARAMETERS))]))
     peaks = []
-    for narrow in (passing & as_forward & ~weights, passing & as_forward, passing & ~weights):
+    for narrow in (backward.narrow & ~weights, backward.narrow, backward.may_be_narrow & ~weights):
         given = played(facts).sized(np.where(forward.narrow | narrow, lives.asked // 2, lives.asked))
-        given = given.and_also(*_copies(facts)).and_also(*forward.also())
+        given = given.and_also(*_copies(facts)).and_also(*forward.also()).and_also(*backward.also())
         peaks += [given.and_also(*_summed_wide(facts)).peak, given.peak]
     yield rung("bf16-autocast", *peaks, price="numerics")
 
@@ -119,74 +106,6 @@ def _copies(facts: DeviceMemoryFacts) -> tuple[I64, I64, I64]:
     # Of its gradient there is one in bf16 for a moment as well.
     born, died = np.concatenate([start, lives.born[rows[trained]]]), np.concatenate([end, end[trained]])
     return born, died, np.concatenate([lives.asked[rows], lives.asked[rows[trained]]]) // 2
-
-
-class _Forward:
-    """Which lives of the forward passes autocast makes narrow: each as its op says, or as what it was made
-    of, which is most likely the latest that is as large."""
-
-    def __init__(self, facts: DeviceMemoryFacts) -> None:
-        self._facts, self._lives = facts, facts.walk.lives
-        self.narrow: Mask = np.zeros(len(self._lives), np.bool_)
-        self.counts: Mask = np.zeros(len(self._lives), np.bool_)  # whole numbers and masks: of no format
-        self._more: list[tuple[int, int, int]] = []
-        self._on_host = facts.history.device == HOST
-        self._ops = {stack: facts.stacks.ops(stack) for stack in np.unique(self._lives.stack).tolist()}
-        passing = np.isin(facts.kinds, (TEMPORARIES, STATE)) & (facts.born_in != FORWARD)
-        rows = np.flatnonzero((self._lives.born >= 0) & (facts.born_in != BACKWARD) & ~passing)
-        self._rows = rows[np.argsort(self._lives.born[rows], kind="stable")]
-        self._alike: dict[int, list[int]] = defaultdict(list)
-        self._latest = -1
-        for row in self._rows.tolist():
-            self._make(row)
-
-    def share_of(self, sizes: I64) -> F64:
-        """Of each size, how much of what forward made of it is narrow."""
-        made, place = np.unique(self._lives.asked[self._rows], return_inverse=True)
-        share = np.bincount(place, self.narrow[self._rows]) / np.bincount(place) if len(made) else np.zeros(0)
-        at = np.minimum(np.searchsorted(made, sizes), max(len(made) - 1, 0))
-        found: F64 = np.where(made[at] == sizes, share[at], 0.0) if len(made) else np.zeros(len(sizes))
-        return found
-
-    def also(self) -> tuple[I64, I64, I64]:
-        born, died, asked = np.array(self._more or np.zeros((0, 3)), np.int64).T
-        return born, died, asked
-
-    def _make(self, row: int) -> None:
-        lives = self._lives
-        ops = self._ops[int(lives.stack[row])]
-        same = self._alike[int(lives.asked[row])]
-        same[:] = [one for one in same if lives.died[one] > lives.born[row]]
-        source = same[-1] if same else self._latest
-        if ops & WHOLE_NUMBERS:
-            self.counts[row] = True
-        elif ops & NARROW:
-            self.narrow[row] = True
-            self._cast_input(row)
-        elif same and self.counts[source]:
-            self.counts[row] = True
-        elif not ops & (WIDE if self._on_host else WIDE | WIDE_ON_DEVICES):
-            is_wide = ops & ADDS and any(not self.narrow[one] and not self._is_made_wide(one) for one in same)
-            self.narrow[row] = source >= 0 and bool(self.narrow[source]) and not is_wide
-        same.append(row)
-        if not self.counts[row]:
-            self._latest = row
-
-    def _is_made_wide(self, row: int) -> bool:
-        return bool(self._ops[int(self._lives.stack[row])] & (WIDE | WIDE_ON_DEVICES))
-
-    def _cast_input(self, row: int) -> None:
-        """What the op reads is cast first; backward keeps the copy, and the original if another reads it."""
-        lives, given = self._lives, self._latest
-        if given < 0 or self.narrow[given] or self.counts[given] or lives.died[given] <= lives.born[row]:
-            return
-        own = self._ops[int(lives.stack[given])]
-        born, size = int(lives.born[row]), int(lives.asked[given])
-        if self._facts.kinds[given] == ACTIVATIONS and not own & KEEPS_ITS_RESULT and not own & ADDS:
-            self.narrow[given] = True
-            self._more.append((int(lives.born[given]), born + 1, size))
-        else:
-            self._more.append((born, int(lives.died[row]), size // 2))
 
 
 RUNGS = (_all_of_it, _autocast)
