@@ -7,13 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from findwall.memory.device_memory import DeviceMemoryFacts
-from findwall.memory.memory_kinds import TEMPORARIES
+from findwall.memory.memory_kinds import ACTIVATIONS, TEMPORARIES
 from findwall.memory.memory_ladder import Rung, rung
-from findwall.memory.memory_phases import FORWARD
+from findwall.memory.memory_phases import BACKWARD, FORWARD
 from findwall.memory.played_memory import played
 from findwall.memory.repeated import Blocks, repeated_blocks
 from findwall.model.memory_history import I64
 
+ALLOCATIONS = frozenset(("empty", "empty_like", "empty_memory_format", "empty_strided", "resize_"))
+SUMS = frozenset(("sum", "sum_dim_IntList"))  # over what was broadcast, a bias over its rows
 FORWARD_AGAIN = 1 / 3  # of the step: backward costs two forwards
 
 
@@ -29,9 +31,10 @@ def _checkpoint(facts: DeviceMemoryFacts) -> Iterator[Rung]:
     died[rows] = np.minimum(died[rows], np.repeat(blocks.ends, lengths))
     for row, block in blocks.handed:
         died[row] = lives.died[blocks.rows[block]].max()
-    # All of a block is there again from when backward frees the first of it.
-    back = np.repeat(np.minimum.reduceat(lives.died[rows], starts), lengths)
-    given = played(facts).living(lives.born, died).and_also(back, lives.died[rows], lives.asked[rows])
+    # All of a block is there again when backward first asks for some of it.
+    asked, done = _read(facts, lives.died[rows])
+    back = np.repeat(np.minimum.reduceat(asked, starts), lengths)
+    given = played(facts).living(lives.born, died).and_also(back, done, lives.asked[rows])
     # While it comes back, so does what its forward made and gave back.
     at = back[starts]
     given = given.and_also(at, at + 1, _beside(facts, blocks))
@@ -46,6 +49,29 @@ def _checkpoint(facts: DeviceMemoryFacts) -> Iterator[Rung]:
     )
 
 
+def _read(facts: DeviceMemoryFacts, freed: I64) -> tuple[I64, I64]:
+    """When an op of backward asks for what is freed at these events, and when it is done with it. It has all
+    that it reads before it makes anything. What is computed again is gone when it is done: before autograd
+    sums up what the op made. Where ops are not known, both are when it is freed."""
+    lives, stacks = facts.walk.lives, facts.stacks
+    made = np.flatnonzero(facts.born_in == BACKWARD)
+    made = made[np.argsort(lives.born[made], kind="stable")]
+    ends = np.sort(lives.died[facts.kinds == ACTIVATIONS])  # ops before it have freed theirs
+    asked, done = freed.copy(), freed.copy()
+    for at, event in enumerate(freed.tolist()):
+        last = int(np.searchsorted(ends, event)) - 1
+        since = int(ends[last]) if last >= 0 else -1
+        mine = made[slice(*np.searchsorted(lives.born[made], (since, event)).tolist())].tolist()
+        while mine and stacks.ops(int(lives.stack[mine[-1]])) & SUMS:
+            done[at] = lives.born[mine.pop()]
+        ops = stacks.ops(int(lives.stack[mine[-1]])) - ALLOCATIONS if mine else frozenset()
+        for row in reversed(mine):
+            if not ops & stacks.ops(int(lives.stack[row])):
+                break
+            asked[at] = lives.born[row] - 1
+    return asked, done
+
+
 def _beside(facts: DeviceMemoryFacts, blocks: Blocks) -> I64:
     """By how much each block's forward takes more, at its most, than what backward waits for."""
     lives = facts.walk.lives
@@ -54,8 +80,7 @@ def _beside(facts: DeviceMemoryFacts, blocks: Blocks) -> I64:
     born = lives.born[passing]
     found = []
     seen: dict[bytes, int] = {}  # blocks of a stack, and of every step, are alike
-    for rows, end in zip(blocks.rows, blocks.ends, strict=True):
-        start = int(lives.born[rows].min())
+    for rows, start, end in zip(blocks.rows, blocks.starts, blocks.ends, strict=True):
         first, after = np.searchsorted(born, (start - 1, end + 1))
         made = np.concatenate([rows, passing[first:after]])
         # What happens behind the forward pass makes nothing larger in it.
