@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from findwall.fixes import memory_edits
-from findwall.fixes.communication.sharding_memory import over_ranks
+from findwall.fixes.communication.sharding_memory import _beside, over_ranks
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
+from findwall.memory.lives import total
 from findwall.memory.memory_ladder import Rung, predicted
-from findwall.memory.played_memory import largest_batch, with_batch
+from findwall.memory.played_memory import largest_batch, played, with_batch
 from findwall.memory.traced_history import traced_history
 from memory_traces import HIDDEN, MIB, PASSING, WEIGHTS, Trace, train
 
@@ -78,6 +79,24 @@ def test_ranks_share_what_each_stage_says(tmp_path: Path) -> None:
         assert facts.peak_bytes - one.low == 2 * (MODEL - MODEL // ranks)
         assert three.low <= two.low <= one.low
         assert three.high - three.low >= MODEL // len(WEIGHTS)  # what is gathered
+
+
+def test_the_first_stage_gives_whole_weights_to_ranks(tmp_path: Path) -> None:
+    """With as many ranks as weights, the first has the state of the largest."""
+    facts = recorded(tmp_path)
+    one = over_ranks(facts, len(WEIGHTS))[0]
+    assert facts.peak_bytes - one.mid == pytest.approx(2 * (MODEL - max(WEIGHTS)), abs=64)
+
+
+def test_what_is_gathered_is_gone_in_the_optimizers_step(tmp_path: Path) -> None:
+    facts = recorded(tmp_path)
+    phases, parts = facts.phases, played(facts)
+    there = total(_beside(parts, MODEL, MIB).lives, _beside(parts, MODEL, MIB).lives.asked, phases.count)
+    more = there - total(parts.lives, parts.lives.asked, phases.count)
+    of = [phases.of(event) for event in range(phases.count)]
+    gathered = {phase: set(more[[one == phase for one in of]].tolist()) for phase in dict.fromkeys(of)}
+    assert gathered["forward"] == {MODEL} and gathered["backward"] == {MODEL + MIB}
+    assert gathered["optimizer"] == {0}
 
 
 def test_autocast_adds_two_bytes_a_weight(tmp_path: Path) -> None:

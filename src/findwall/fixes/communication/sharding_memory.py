@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
 import numpy as np
 
 from findwall.memory.device_memory import DeviceMemoryFacts
 from findwall.memory.lives import Mask
 from findwall.memory.memory_kinds import GRADIENTS, PARAMETERS, STATE, TEMPORARIES
 from findwall.memory.memory_ladder import Rung, rung
-from findwall.memory.memory_phases import OPTIMIZER
+from findwall.memory.memory_phases import BACKWARD, FORWARD, OPTIMIZER
 from findwall.memory.played_memory import Played, played
 from findwall.memory.repeated import repeated_blocks
 
@@ -26,30 +27,54 @@ ADAPTERS = 0.02  # of the weights, with their gradients and state
 
 
 def over_ranks(facts: DeviceMemoryFacts, ranks: int) -> list[Rung]:
-    """ZeRO's three stages on so many ranks; the third is what FSDP does."""
+    """ZeRO's stages on so many ranks: the first as ZeroRedundancyOptimizer makes it, the others as FSDP,
+    which has parts alone in the optimizer's step: the second gathers all weights, the third a few."""
     kinds, lives = facts.kinds, facts.walk.lives
     weights = int(lives.asked[(kinds == PARAMETERS) & facts.at_peak].sum())
     if not weights or not (kinds == GRADIENTS).any():
         return []
     updating = (kinds == TEMPORARIES) & (facts.born_in == OPTIMIZER)
-    bucket = min(BUCKET_BYTES, weights)
     blocks = repeated_blocks(facts)
     block = weights // blocks.times if blocks is not None else weights
-    shared = [(kinds == STATE) | updating]
-    shared.append(shared[-1] | (kinds == GRADIENTS))
-    shared.append(shared[-1] | (kinds == PARAMETERS))
-    beside = ((0, 0), (bucket, 2 * bucket), (AT_A_TIME * block, (AT_A_TIME + 1) * block))
-    found = []
-    for stage, (mine, (likely, most)) in enumerate(zip(shared, beside, strict=True), 1):
-        least = _parts(facts, mine, ranks).peak
-        peaks = (least + likely, least, least + most)
-        found.append(rung(f"zero-{stage}", *peaks, price="ranks", count=ranks))
-    return found
+    whole = min(BUCKET_BYTES, block)  # gradients that are there before they are summed over ranks
+    first = _parts(facts, kinds == STATE, _share(facts, ranks))
+    parts = _parts(facts, updating | np.isin(kinds, (STATE, GRADIENTS, PARAMETERS)), 1 / ranks)
+    some = min(AT_A_TIME * block, weights), min((AT_A_TIME + 1) * block, weights)
+    found = [rung("zero-1", first.peak, _parts(facts, (kinds == STATE) | updating, 1 / ranks).peak)]
+    for stage, gathered in ((2, (weights, weights)), (3, some)):
+        likely, most = (_beside(parts, size, times * whole).peak for times, size in enumerate(gathered, 1))
+        found.append(rung(f"zero-{stage}", likely, parts.peak, most))
+    return [msgspec.structs.replace(one, price="ranks", count=ranks) for one in found]
 
 
-def _parts(facts: DeviceMemoryFacts, rows: Mask, ranks: int) -> Played:
+def _share(facts: DeviceMemoryFacts, ranks: int) -> float:
+    """Of the state what the first rank has: whole weights, the largest first, each to who has least."""
+    stretch = facts.phases.stretch_of(facts.walk.lives.born)
+    rows = np.flatnonzero((facts.kinds == GRADIENTS) & (facts.born_in == BACKWARD))
+    if len(rows) == 0:
+        return 1 / ranks
+    sizes = facts.walk.lives.asked[rows[stretch[rows] == np.bincount(stretch[rows]).argmax()]]
+    held = [0] * ranks
+    for size in sorted(sizes.tolist(), reverse=True):
+        held[held.index(min(held))] += size
+    return held[0] / max(sum(held), 1)
+
+
+def _parts(facts: DeviceMemoryFacts, rows: Mask, share: float) -> Played:
     asked = facts.walk.lives.asked
-    return played(facts).sized(np.where(rows, -(-asked // ranks), asked))
+    return played(facts).sized(np.where(rows, np.ceil(asked * share), asked))
+
+
+def _beside(parts: Played, weights: int, gradients: int) -> Played:
+    """With what is gathered: weights from each forward to the end of its backward, gradients in backward."""
+    phases = parts.facts.phases
+    backward = np.flatnonzero(phases.phase == BACKWARD)
+    forward = np.flatnonzero(phases.phase == FORWARD)
+    end = np.array([phases.end(int(one)) for one in backward], np.int64)
+    following = np.searchsorted(backward, forward)
+    until = np.append(end, phases.count)[following]
+    given = parts.and_also(phases.start[forward], until, np.full(len(forward), weights))
+    return given.and_also(phases.start[backward], end, np.full(len(backward), gradients))
 
 
 def _sharded(facts: DeviceMemoryFacts) -> Iterator[Rung]:
