@@ -128,4 +128,12 @@ def patch(editor: Editor) -> None:
     editor.at_start(editor.places("script")[0], "{torch}.backends.cudnn.benchmark = True")
 
 
-FIX = Fix(("slow-kernels", "fast-path-off"), "changes-numerics", use, (ON_CORES,), apply=apply, patch=patch)
+FIX = Fix(
+    ("slow-kernels", "fast-path-off"),
+    "changes-numerics",
+    use,
+    (ON_CORES,),
+    apply=apply,
+    patch=patch,
+    of_anything=True,
+)
