@@ -27,7 +27,7 @@ from findwall.model.measured_run import HostLine, StepTimes
 from findwall.readers import read_trace
 from findwall.replay.curves import curves
 from findwall.units import ms
-from fixes import drawn, loop_calls, memory_rewrites, op_calls
+from fixes import drawn, filter_calls, loop_calls, memory_rewrites, op_calls
 from fixes.recorded import TRUTH, as_collectives, job, on_another_gpu, with_cause
 from fixes.recorded_steps import by_tokens, filled_up, from_frames, with_anomaly_mode, with_routine
 from fixes.test_unused_gradients import with_a_teacher
@@ -118,6 +118,7 @@ HELPS: dict[str, Case] = {
     "where-not-mask": (loop_calls.masking, "for `x[mask].mean()`"),
     "buffer-once": (lambda: memory_rewrites.joining(2100, 2101, 2102), "buffer[:, :, n:n+1] = new"),
     "sparse-embedding": (memory_rewrites.looking_up, "of 8,000,000 rows a step looks up at most 100,000"),
+    "separable-filter": (filter_calls.filtering, "27 products for each number instead of 729"),
     "smooth-fft": (lambda: memory_rewrites.transforming(521), "from 521 to 540"),
     "accumulate-gradients": (talking("plain_adamw"), "no_sync"),
     "autotune-kernels": (at("plain_adamw"), "max-autotune"),
@@ -202,6 +203,7 @@ CANNOT_HELP: dict[str, Case] = {
     "where-not-mask": (at("plain_adamw"), "nothing is picked with a mask"),
     "buffer-once": (lambda: memory_rewrites.joining(2100, 2100, 2100), "grows from step to step"),
     "sparse-embedding": (lambda: memory_rewrites.looking_up(lookups=4_000_000), "far more rows"),
+    "separable-filter": (lambda: filter_calls.filtering(learns="True"), "weight that is not trained"),
     "smooth-fft": (lambda: memory_rewrites.transforming(540), "made of 2, 3, 5 and 7 alone"),
     "accumulate-gradients": (talking("decode_graph"), "does not train"),
     "autotune-kernels": (at("upcast_tower"), "near the ceiling"),

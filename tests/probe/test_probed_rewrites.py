@@ -13,7 +13,7 @@ from findwall.fixes.probed_uses import as_probed
 from findwall.model.probes import CHEAPER, PLAIN, Draw, Probes, Rewrite, of_key
 from findwall.probe.measuring import find_target, run_probes
 from findwall.probe.probed_rewrites import draw, plan_rewrites, timed
-from fixes import loop_calls
+from fixes import filter_calls, loop_calls
 from fixes.op_calls import head, one_hot_rows, sorting, taking_rows
 from speaking import in_words
 
@@ -73,6 +73,7 @@ def probed(facts: Facts, use: Use, ratio: float, plain: float = 1.0) -> Facts:
 JOBS = {
     "pairwise-product": loop_calls.pairs,
     "product-order": loop_calls.three,
+    "separable-filter": filter_calls.filtering,
     "topk": lambda: sorting(head(8)),
     "index-select": taking_rows,
     "lookup-not-onehot": one_hot_rows,

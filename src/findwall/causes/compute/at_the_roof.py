@@ -17,8 +17,9 @@ What helps:
 Less or cheaper arithmetic: fp8 (on Hopper and later), lower-precision (int8 for inference; fp32 and TF32
 where fp64 is in use and its digits are not needed), bf16-autocast where TF32 is in use (fp16-autocast on
 older GPUs), lookup-not-onehot where one-hot rows are multiplied with, product-order where three matrices are
-multiplied the long way, smaller-model, custom-kernels for the last tenths, better-hardware. Where much of the
-step is forward work without gradients, evaluate-less-often before all of these.
+multiplied the long way, separable-filter where a fixed filter has a large window, smaller-model,
+custom-kernels for the last tenths, better-hardware. Where much of the step is forward work without gradients,
+evaluate-less-often before all of these.
 """
 
 from __future__ import annotations

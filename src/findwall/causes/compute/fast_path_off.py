@@ -18,7 +18,8 @@ tf32 (torch.set_float32_matmul_precision("high"): fp32 range, ten bits of mantis
 (torch.autocast("cuda", dtype=torch.bfloat16); fp16-autocast with a GradScaler before Ampere). channels-last
 makes 16-bit convolutions faster still. cudnn-benchmark finds faster fp32 kernels where the results must stay
 fp32. lower-precision where the data is fp64: fp32 first. A product with one-hot rows is a lookup:
-lookup-not-onehot. Three matrices may be multiplied in a shorter order: product-order.
+lookup-not-onehot. Three matrices may be multiplied in a shorter order: product-order. A box or a
+Gaussian goes over one dimension after the other: separable-filter.
 Where much of it is forward work without gradients: evaluate-less-often.
 """
 

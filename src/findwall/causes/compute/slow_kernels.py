@@ -21,10 +21,11 @@ both try other kernels on your shapes), bf16-autocast where TF32 is in use and f
 neither, a larger batch (more tiles; for a matrix times a vector: several vectors at once), more-threads where
 a CPU job leaves cores idle, a sorting network of minimum and maximum over whole tensors where few values are
 put in order, topk where only the first of a sort are read, lookup-not-onehot and index-select where rows are
-taken by number, smooth-fft for Fourier transforms of lengths with a large prime in them, product-order where
-three matrices are multiplied the long way, where-not-mask where `x[mask]` is only summed, linalg-route
-for routines of linear algebra, lower-precision where numbers are fp64, debug-off where deterministic
-algorithms need not be, custom-kernels as a last resort.
+taken by number, separable-filter where a box or a Gaussian is applied over its whole window, smooth-fft for
+Fourier transforms of lengths with a large prime in them, product-order where three matrices are multiplied
+the long way, where-not-mask where `x[mask]` is only summed, linalg-route for routines of linear algebra,
+lower-precision where numbers are fp64, debug-off where deterministic algorithms need not be, custom-kernels
+as a last resort.
 Where much of it is forward work without gradients: evaluate-less-often.
 """
 
@@ -39,6 +40,7 @@ from findwall.model.catalogue import NEAR
 from findwall.step.step_facts import StepFacts
 from findwall.work.fusion import WRITTEN_ANEW
 from findwall.work.op_arguments import Arguments
+from findwall.work.op_families.convolution import filter_of
 from findwall.work.op_families.fft import OPS as FOURIER
 from findwall.work.op_families.indexing import row_length
 
@@ -66,6 +68,8 @@ def says(facts: Facts) -> Told:
 def _advice(facts: Facts, longest: Carrier | None) -> Claim:
     """What may run the longest of them better: that depends on what it does, and on whose kernel it is."""
     kind = facts.kernel_class(longest.atom) if longest is not None else "matmul"
+    if longest is not None and _is_filter(facts, longest) and "separable-filter" not in facts.refused:
+        return Claim("advise/separable-filter")
     if kind == "conv" and "channels-last" not in facts.refused:
         return Claim("advise/channels-last/autotune")
     if longest is not None and _is_foreign(longest, kind):
@@ -85,6 +89,12 @@ def _advice(facts: Facts, longest: Carrier | None) -> Claim:
         return Claim("slow-kernels/less-often")
     compiler = [] if "torch-compile" in facts.refused else [Claim("advise/torch-compile/kernel")]
     return Claim("slow-kernels/on-more-data", parts=compiler)
+
+
+def _is_filter(facts: StepFacts, longest: Carrier) -> bool:
+    """Whether it filters each channel by itself, with a weight that is not trained."""
+    given = filter_of(longest.op or "", facts.timeline.inputs_of(longest.op_row))
+    return given is not None and not given.learns
 
 
 def _order_otherwise(facts: StepFacts, longest: Carrier) -> Claim:

@@ -199,6 +199,59 @@ def _misaligned(x: Tensor, weight: Tensor) -> tuple[str, ...]:
     return tuple(found)
 
 
+# -- filters -----------------------------------------------------------------------------------------------
+
+LEAST_WINDOW = 5  # of two sides at least: 25 products against 10
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """A convolution that filters each channel by itself, over a window of several dimensions."""
+
+    x: Tensor  # what is filtered
+    weight: tuple[int, ...]  # [channels, 1, sides...]
+    result_bytes: float
+    backward: bool
+    learns: bool  # its weight gets a gradient, or nobody recorded whether it does
+
+    @property
+    def window(self) -> tuple[int, ...]:
+        return self.weight[2:]
+
+
+def filter_of(op_name: str, inputs: Inputs | None) -> Filter | None:
+    """None: another op, channels that are mixed, a small window, or nothing recorded."""
+    op, arguments = without_namespace(op_name), Arguments(inputs)
+    if op in _FORWARD and not _FORWARD[op].always_transposed:
+        at = _FORWARD[op]
+        x, weight, learns = arguments.tensor(at.x), arguments.tensor(at.weight), False
+        turned = arguments.flag(at.transposed) is True
+    elif op in _BACKWARD | HALVES | WHOLE_BACKWARD:
+        x, weight = arguments.tensor(1 if op in _BACKWARD else 0), arguments.tensor(2)
+        mask = arguments.flags(10) if op in _BACKWARD else None
+        learns, turned = mask is None or mask[1:2] != [False], arguments.flag(7) is True
+    else:
+        return None
+    if x is None or weight is None or turned or not _filters(x, weight):
+        return None
+    return Filter(x, weight.dims, _result_bytes(op, arguments, x), op not in _FORWARD, learns)
+
+
+def _filters(x: Tensor, weight: Tensor) -> bool:
+    """Whether each channel has one window, of two dimensions at least that are not small."""
+    if len(weight.dims) < 4 or len(x.dims) != len(weight.dims) or weight.dims[:2] != (x.dims[1], 1):
+        return False
+    return sum(side >= LEAST_WINDOW for side in weight.dims[2:]) > 1
+
+
+def _result_bytes(op: str, arguments: Arguments, x: Tensor) -> float:
+    """As large as what is filtered, where nobody recorded otherwise."""
+    if op in _FORWARD:
+        work = _forward(_FORWARD[op], arguments)
+        return work.write_bytes if work is not None else x.nbytes
+    gradient = arguments.tensor(0 if op in _BACKWARD else 1)
+    return gradient.nbytes if gradient is not None else x.nbytes
+
+
 # -- traces without scalars: a result is read off its gradient in the backward pass -----------------------
 
 

@@ -1,0 +1,256 @@
+"""Apply a fixed filter one dimension after the other instead of over its whole window at once.
+
+What it does:
+A box or a Gaussian is a product of one filter for each dimension. `F.conv3d(x, torch.ones(1, 1, 9, 9, 9))`
+multiplies 729 numbers for each that it gives; three passes of 9 give the same from 27, and read and write
+the tensor three times. Libraries have no fast kernels for convolutions of one channel either. A box is an
+average:
+
+    for k in ((9, 1, 1), (1, 9, 1), (1, 1, 9)):     # a box: sums over windows, as local correlation has them
+        x = F.avg_pool3d(x, k, stride=1, padding=[n // 2 for n in k]) * 9
+
+    x = F.conv2d(x, g.view(1, 1, -1, 1), padding=(n // 2, 0))      # a Gaussian g of n taps: blurs, SSIM
+    x = F.conv2d(x, g.view(1, 1, 1, -1), padding=(0, n // 2))
+
+Several tensors that go through the same filter go through it together (`torch.cat`). With channels each
+filter is expanded to `[C, 1, n, 1]` and `groups=C`.
+
+When it does not help:
+The weight is learned, or it is no product of one filter for each dimension (a Laplacian, a disc). Windows are
+small: three by three is 9 products against 6.
+
+Risk:
+Sums add up in another order: results differ in the last bits. A sum over a window that is most of an image
+loses digits either way.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from findwall.facts.best_changes import CACHE_RATIO
+from findwall.facts.user_lines import line_of
+from findwall.fixes import (
+    CannotTell,
+    Claim,
+    Facts,
+    Fix,
+    Outcome,
+    Use,
+    no_use,
+    rows_of,
+    step_ms,
+    time_of,
+    to_floor,
+    without_floors,
+)
+from findwall.fixes.refusals import ON_CORES
+from findwall.model.catalogue import MENTION_SHARE
+from findwall.model.causes import cause_index
+from findwall.model.intervals import I64
+from findwall.model.probes import Draw, Rewrite
+from findwall.replay.change import Change, Drop, Replace
+from findwall.replay.curves import curves
+from findwall.units import NS_PER_S
+from findwall.work.op_families.convolution import Filter, filter_of
+from findwall.work.work_facts import WorkFacts
+
+MOVES = ("slow-kernels", "fast-path-off", "at-the-roof", "memory-roof")
+COLOURS = 4  # channels of an image: where no gradient passes, a window of more may have been learned
+
+
+def plain(torch: Any, x: Any, taps: list[Any]) -> Any:
+    """As it is written today: over the whole window, each channel by itself."""
+    window = taps[0]
+    for one in taps[1:]:
+        window = window.unsqueeze(-1) * one
+    return _convolved(torch, x, window)
+
+
+def cheaper(torch: Any, x: Any, taps: list[Any]) -> Any:
+    """One dimension after the other."""
+    for at, one in enumerate(taps):
+        x = _convolved(torch, x, one.view(*(-1 if at == dim else 1 for dim in range(len(taps)))))
+    return x
+
+
+def _convolved(torch: Any, x: Any, window: Any) -> Any:
+    convolve = (torch.nn.functional.conv2d, torch.nn.functional.conv3d)[window.dim() - 2]
+    weight = window.expand(x.shape[1], 1, *window.shape)
+    return convolve(x, weight, padding=[n // 2 for n in window.shape], groups=x.shape[1])
+
+
+class _Calls(msgspec.Struct, frozen=True):
+    """Calls of one filter on tensors of one shape, forward or backward."""
+
+    op: int  # the first of them
+    given: Filter
+    atoms: I64
+    rows: tuple[int, ...]  # the ops
+
+    @property
+    def taps(self) -> int:
+        return sum(self.given.window)
+
+    @property
+    def left(self) -> float:
+        """Of today's products."""
+        return self.taps / math.prod(self.given.window)
+
+
+def use(facts: Facts) -> Outcome:
+    found = _fixed(_calls(facts))
+    if not found:
+        return no_use("separable-filter/none")
+    if not facts.ceilings.bandwidth:
+        return CannotTell(Claim("ceilings/unknown", parts=[without_floors(facts)]))
+    found = [one for one in found if _passes_ns(facts, one) * len(one.rows) < _now(facts, one)]
+    every = np.concatenate([one.atoms for one in found]) if found else np.zeros(0, np.int64)
+    spent = time_of(facts, every)
+    if spent <= MENTION_SHARE * step_ms(facts):
+        return no_use("separable-filter/little", spent_ms=spent)
+    longest = max(found, key=lambda one: time_of(facts, one.atoms))
+    claim = Claim(
+        "separable-filter/apart",
+        {
+            "spent_ms": spent,
+            "window": longest.given.window[0],
+            "dims": len(longest.given.window),
+            "taps": longest.taps,
+            "products": math.prod(longest.given.window),
+            "sides": "×".join(map(str, longest.given.window)),
+        },
+        places=_lines(facts, found),
+    )
+    moved = facts.atoms.cause[every]
+    return Use(
+        claim,
+        _best(facts, found),
+        tuple(cause for cause in MOVES if (moved == cause_index(cause)).any()) or MOVES,
+        likely=lambda made: _change(facts, found, as_today=False),
+        # Kernels for one channel may be no better for a line of taps than for a window.
+        may=(lambda made: _change(facts, found, as_today=True),),
+        condition="filter-is-separable",
+        rewrites=_rewrites(facts, found),
+    )
+
+
+def _lines(facts: Facts, found: list[_Calls]) -> list[str]:
+    by_time = sorted(found, key=lambda one: -time_of(facts, one.atoms))
+    return list(dict.fromkeys(line for one in by_time if (line := line_of(facts, one.op)) is not None))
+
+
+def _calls(facts: WorkFacts) -> list[_Calls]:
+    """Convolutions of each channel by itself, by op and by what they are given."""
+    op = facts.kernels.op[facts.atoms.index]
+    events = facts.timeline.events
+    kinds = len(facts.timeline.details.inputs) + 1
+    key = np.where(op >= 0, events.name[op].astype(np.int64) * kinds + events.inputs[op] + 1, -1)
+    found = []
+    for group in np.unique(key[key >= 0]).tolist():
+        atoms = np.flatnonzero(key == group)
+        rows = np.unique(op[atoms])
+        given = filter_of(facts.timeline.name_of(int(rows[0])), facts.timeline.inputs_of(int(rows[0])))
+        if given is not None:
+            found.append(_Calls(int(rows[0]), given, atoms, tuple(rows.tolist())))
+    return found
+
+
+def _fixed(calls: list[_Calls]) -> list[_Calls]:
+    """Those of weights that get no gradient where what is filtered gets one. Where nothing does, whether a
+    weight was learned before is not known: it is taken for a filter where it is one for an image."""
+    learned = {one.given.weight for one in calls if one.given.learns}
+    passed = {one.given.weight for one in calls if one.given.backward}
+    return [
+        one
+        for one in calls
+        if one.given.weight not in learned and (one.given.weight in passed or one.given.weight[0] <= COLOURS)
+    ]
+
+
+# -- what it takes ---------------------------------------------------------------------------------------
+
+
+def _now(facts: WorkFacts, one: _Calls) -> float:
+    return float(facts.kernels.duration[facts.atoms.index[one.atoms]].sum())
+
+
+def _passes_ns(facts: WorkFacts, one: _Calls) -> float:
+    """ns of a call, one dimension after the other: every pass reads the tensor and writes one, and reads the
+    neighbours of each number from the cache."""
+    rate = (facts.ceilings.bandwidth or np.inf) / NS_PER_S
+    moved, read = _moved(one), one.given.x.nbytes
+    floors = [max(moved, (moved + (taps - 1) * read) / CACHE_RATIO) / rate for taps in one.given.window]
+    return float(curves().likely_ns("pointwise", np.maximum(floors, 1.0)).sum())
+
+
+def _moved(one: _Calls) -> float:
+    """Bytes that one pass reads and writes; a backward pass does it the other way round."""
+    return one.given.x.nbytes + one.given.result_bytes
+
+
+def _best(facts: WorkFacts, found: list[_Calls]) -> Change:
+    """What is filtered read once, and the result written once."""
+    change = Change()
+    for one in found:
+        least = _moved(one) / (facts.ceilings.bandwidth or np.inf) * NS_PER_S * len(one.rows)
+        own = facts.atoms.own[one.atoms]
+        change += to_floor(facts, one.atoms, own * min(least / max(float(own.sum()), 1.0), 1.0))
+    return change
+
+
+def _change(facts: WorkFacts, found: list[_Calls], as_today: bool) -> Change:
+    """A kernel for each dimension, where as many run today; `as_today`: as long for each product as today."""
+    kept: list[int] = []
+    ns: list[float] = []
+    gone: list[int] = []
+    for one in found:
+        each = _passes_ns(facts, one)
+        op = facts.kernels.op[facts.atoms.index[one.atoms]]
+        for call in one.rows:
+            mine = one.atoms[op == call]
+            rows = np.unique(rows_of(facts, mine)).tolist()
+            today = float(facts.kernels.duration[facts.atoms.index[mine]].sum())
+            then = max(each, today * one.left) if as_today else each
+            stay = rows[: len(one.given.window)]
+            kept += stay
+            ns += [min(then, today) / len(stay)] * len(stay)
+            gone += rows[len(stay) :]
+    return Change((Replace(np.array(kept, np.int64), np.array(ns)), Drop(np.array(gone, np.int64))))
+
+
+# -- what may be probed ------------------------------------------------------------------------------------
+
+
+def _rewrites(facts: WorkFacts, found: list[_Calls]) -> tuple[Rewrite, ...]:
+    """Calls with a backward pass and calls without, for each filter and shape."""
+    by_given: dict[tuple[object, ...], list[_Calls]] = {}
+    for one in found:
+        by_given.setdefault((one.given.weight, one.given.x.dims, one.given.x.dtype), []).append(one)
+    return tuple(rewrite for mine in by_given.values() for rewrite in _of_shape(facts, mine))
+
+
+def _of_shape(facts: WorkFacts, mine: list[_Calls]) -> list[Rewrite]:
+    back = [row for one in mine if one.given.backward for row in one.rows]
+    ahead = [row for one in mine if not one.given.backward for row in one.rows]
+    followed = set(facts.links.forward[np.array(back, np.int64)].tolist()) if back else set()
+    around = {row: {row, *facts.links.ancestors(row)} for row in ahead}
+    passed = [row for row in ahead if around[row] & followed]
+    alone = [row for row in ahead if not around[row] & followed]
+    given, op = mine[0].given, facts.kernels.op[facts.atoms.index]
+    found = []
+    for rows, count, backward in (([*passed, *back], len(passed), True), (alone, len(alone), False)):
+        if count:
+            atoms = np.flatnonzero(np.isin(op, rows))
+            x = Draw(given.x.dims, given.x.dtype, has_gradient=backward)
+            drawn = (x, [Draw((taps,), given.x.dtype) for taps in given.window])
+            kernels = np.unique(rows_of(facts, atoms))
+            found.append(Rewrite("separable-filter", drawn, kernels, count, backward))
+    return found
+
+
+FIX = Fix(MOVES, "safe", use, (ON_CORES,), reorders=True, removes=True)

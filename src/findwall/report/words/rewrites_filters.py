@@ -1,0 +1,32 @@
+"""The words of rewrites of filters and scans."""
+
+from __future__ import annotations
+
+from findwall.model.claims import Claim
+from findwall.report.words import Words, fill
+from findwall.report.words.amounts import at, figure
+
+
+def _apart(claim: Claim) -> str:
+    dims = int(figure(claim, "dims"))
+    first = ", ".join(["{window}", *["1"] * (dims - 1)])
+    return fill(
+        "Filter{where} one dimension after the other, if the {sides} window is a box, a Gaussian or another "
+        "product of one filter for each dimension: {taps:,} products for each number instead of "
+        f"{{products:,}}. For a box that is `F.avg_pool{dims}d(x, ({first}), stride=1, padding=…) * "
+        "{window}`, and the like for the other sides. Today it takes {spent_ms:per_step}.",
+        claim,
+        where=at(claim),
+    )
+
+
+WORDS: dict[str, Words] = {
+    "separable-filter/none": (
+        "no convolution filters each channel by itself over a large window with a weight that is not trained"
+    ),
+    "separable-filter/little": "filters over a large window take only {spent_ms:per_step}",
+    "separable-filter/apart": _apart,
+    "advise/separable-filter": (
+        "filter one dimension after the other, if the window is a box or a Gaussian (separable-filter)"
+    ),
+}
