@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from findwall.dataflow.linking import covers, link_flow, meet
+from findwall.dataflow.usefulness import written_unseen
 from findwall.model.dataflow import Region
 from findwall.readers.observed_steps import read_observed_steps
 
@@ -131,6 +132,25 @@ def test_a_place_that_is_used_again_is_another_storage(tmp_path: Path) -> None:
     assert {name for name, _ in pairs} >= {"aten::ones", "aten::mul"}
     sums = [row for row in np.unique(readers).tolist() if names[flow.observed.name[row]] == "aten::sum"]
     assert all((readers == row).sum() == 1 for row in sums)
+
+
+def test_what_autocast_has_cast_before_is_what_it_was(tmp_path: Path) -> None:
+    """A layer that is called again is given the weights as they were cast for its first call."""
+    layer, x = torch.nn.Conv2d(4, 4, 3), torch.randn(2, 4, 8, 8)
+
+    def step() -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            first = layer(x).relu()
+            found = layer(first).float().sum()
+        found.backward()
+
+    flow = flow_of(step, tmp_path)
+    assert not written_unseen(flow)
+    casts = [
+        row for row in flow.heads().tolist() if flow.observed.names[flow.observed.name[row]] == "aten::conv2d"
+    ]
+    links = set(zip(flow.head[flow.writer].tolist(), flow.head[flow.reader].tolist(), strict=True))
+    assert (calls[0], calls[1]) in links
 
 
 def test_nothing_that_is_damaged_gives_a_graph(tmp_path: Path) -> None:

@@ -51,6 +51,8 @@ DROPPED: dict[str, tuple[Step, float]] = {
     "rows by number": (lambda p: p.layer(p.x)[p.edges[:10]], 0.25),
     "a token of each sample": (lambda p: p.layer(p.tokens)[torch.arange(4), torch.arange(4)], 0.1),
     "index_select": (lambda p: p.layer(p.x).index_select(0, p.edges[:10]), 0.25),
+    "a number of the last token": (lambda p: p.layer(p.tokens)[:, -1, 3], 0.1),
+    "columns of the last token": (lambda p: p.layer(p.tokens).exp()[:, -1, 2:5], 0.1),
     "two readers of the same rows": (lambda p: (lambda y: y.relu() + y.tanh())(p.layer(p.x))[p.mask], 0.25),
 }
 REPEATED: dict[str, tuple[Step, float]] = {

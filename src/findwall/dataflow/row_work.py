@@ -105,9 +105,9 @@ class _Rows(RowOps):
     def _read_share(self, reader: int, use: int, written: Region) -> tuple[float, int]:
         """Of the rows that were written, those that a reader needs; and the op that picks them."""
         read = self._observed.regions[int(self._observed.region[use])]
-        if reader in self._ours or not _has_whole_rows(read, written):
+        if reader in self._ours:
             return ALL, reader
-        share = min(elements(read) / max(elements(written), 1), ALL)
+        share = share_of_rows(read, written)
         operands = self.operands(reader)
         place = next((at for at, one in enumerate(operands) if one.use == use), -1)
         if place < 0:
@@ -275,16 +275,24 @@ class _Rows(RowOps):
         return makes
 
 
-def _has_whole_rows(read: Region, written: Region) -> bool:
-    """Whether a part holds rows in one piece, not columns of them."""
+def share_of_rows(read: Region, written: Region) -> float:
+    """Of the rows that were written, those that a part of them has numbers of; all, where that is hard to
+    say."""
     row = written.dims[-1][1] if written.dims and written.dims[-1][0] == written.width else 1
-    run, reached = 1, read.width
-    for stride, length in reversed(read.dims):
+    length = row * written.width
+    inside = read.width + sum((count - 1) * stride for stride, count in read.dims if stride < length)
+    if (read.first - written.first) % length + inside <= length:  # within one row, over and over
+        steps = [(stride, count) for stride, count in read.dims if stride >= length]
+        if any(stride % length for stride, _ in steps):
+            return ALL
+        return min(math.prod(count for _, count in steps) * row / max(elements(written), 1), ALL)
+    run, reached = 1, read.width  # or several in one piece
+    for stride, count in reversed(read.dims):
         if stride != reached:
             break
-        run *= length
-        reached = stride * length
-    return run >= row
+        run *= count
+        reached = stride * count
+    return min(elements(read) / max(elements(written), 1), ALL) if run >= row else ALL
 
 
 def is_for_all_rows(operand: Operand, name: str) -> bool:

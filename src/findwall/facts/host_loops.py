@@ -21,7 +21,7 @@ from findwall.facts.beside_the_model import averages
 from findwall.facts.facts import Facts, of_class, rows_of, small_kernels
 from findwall.facts.gradient_free_work import heads_of
 from findwall.facts.op_shapes import tensors_of
-from findwall.facts.recurrent_cells import cells_called
+from findwall.facts.step_traits import cells_called
 from findwall.facts.user_lines import line_of
 from findwall.model.catalogue import FEWEST_REPEATS, LONGEST_ROUND, MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import I32, Bool, Inputs, Kind

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import numpy as np
 
 from findwall.facts.facts import Facts, matching
+from findwall.model.catalogue import FEWEST_REPEATS
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.step.call_names import optimizers
 from findwall.step.links import is_replayed, nearest
-from findwall.step.step_facts import StepFacts
+from findwall.step.step_facts import StepFacts, found_once
 from findwall.work.work_facts import WorkFacts
 
 HAVE_FUSED = ("Adam", "AdamW", "SGD", "Adagrad")  # optimizers that take fused=True, torch 2.11
@@ -81,6 +83,35 @@ def calls_around(facts: WorkFacts, atoms: I64, names: frozenset[str]) -> I64:
     forward = np.where(ops >= 0, links.forward[np.maximum(ops, 0)], -1)
     own = np.where(ops >= 0, around[np.maximum(ops, 0)], -1)
     return np.where((own < 0) & (forward >= 0), around[np.maximum(forward, 0)], own)
+
+
+# -- cells of recurrent layers that the job calls itself, one time step after the other ------------------
+
+CELLS = {
+    "aten::gru_cell": "nn.GRU",
+    "aten::lstm_cell": "nn.LSTM",
+    "aten::rnn_tanh_cell": "nn.RNN",
+    "aten::rnn_relu_cell": "nn.RNN",
+}
+
+
+class Cells(msgspec.Struct, frozen=True):
+    atoms: I64  # what they launch, their backward with it
+    row: int  # of the first call
+    calls: float  # a step
+    layer: str  # that does all time steps in one call
+
+
+@found_once
+def cells_called(facts: WorkFacts) -> Cells | None:
+    """None where a step calls too few for a loop."""
+    around = calls_around(facts, np.arange(len(facts.atoms.index)), frozenset(CELLS))
+    atoms = np.flatnonzero(around >= 0)
+    calls = len(np.unique(around[atoms])) / facts.steps.count
+    if calls < FEWEST_REPEATS:
+        return None
+    row = int(around[atoms[0]])
+    return Cells(atoms, row, calls, CELLS[facts.timeline.name_of(row)])
 
 
 # -- GPU or cores --------------------------------------------------------------------------------------

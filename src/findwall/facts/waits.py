@@ -21,7 +21,7 @@ from findwall.model.kinds import EVEN_SHARE
 from findwall.model.machine import UNCACHED
 from findwall.step.call_names import ALLOCATOR, COMPILE, in_window, outermost, sync_rows
 from findwall.step.library_set_up import shapes
-from findwall.step.step_facts import StepFacts, rows_matching
+from findwall.step.step_facts import StepFacts, found_once, rows_matching
 from findwall.units import ms
 
 GAPS_READ = 200  # the longest: each is looked up among all ops
@@ -315,3 +315,31 @@ def cache_switched_off(facts: StepFacts) -> str | None:
     """What to do where nobody empties the cache because there is none: the environment switched it off."""
     found = [one for one in facts.run.environment.findings if one.id == UNCACHED]
     return found[0].fix if found else None
+
+
+# -- autograd's anomaly mode: it looks behind its nodes, and no line of the job asks for that --------------
+
+NODE, ADDS_UP = "autograd::engine::evaluate_function: ", "AccumulateGrad"
+LOOKS = "aten::isnan"
+ASKS = (LOOKS, "aten::_is_any_true", "aten::any", "aten::item", "aten::is_nonzero")
+
+
+@found_once
+def anomaly_checks(facts: StepFacts) -> I64:
+    """Ops that autograd's engine itself calls behind its nodes; none where it looks for NaN behind few."""
+    names = facts.timeline.names
+    nodes = _called(
+        facts, [at for at, name in enumerate(names) if name.startswith(NODE) and ADDS_UP not in name]
+    )
+    parents = facts.links.parent
+    looks = _called(facts, [at for at, name in enumerate(names) if name == LOOKS])
+    looks = looks[np.isin(parents[looks], nodes)]
+    if len(np.unique(parents[looks])) <= MAJORITY_SHARE * len(nodes):
+        return looks[:0]
+    asked = _called(facts, [at for at, name in enumerate(names) if name in ASKS])
+    return asked[np.isin(parents[asked], nodes)]
+
+
+def _called(facts: StepFacts, names: list[int]) -> I64:
+    events = facts.timeline.events
+    return in_window(facts, np.flatnonzero(np.isin(events.name, names) & events.is_kind(Kind.OP)))

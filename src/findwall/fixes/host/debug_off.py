@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.facts.anomaly_checks import anomaly_checks
+from findwall.facts.waits import anomaly_checks
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, ideal, no_use, rows_of
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop, Launch, NoWait

@@ -19,10 +19,9 @@ None for the results. Values that are logged arrive later; a check for NaN fires
 
 from __future__ import annotations
 
-from findwall.facts.anomaly_checks import anomaly_checks
 from findwall.facts.figures import SECOND_NAMED_SHARE
 from findwall.facts.waiting_rounds import waiting_rounds
-from findwall.facts.waits import Wait, routine_waits, syncs
+from findwall.facts.waits import Wait, anomaly_checks, routine_waits, syncs
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, ideal, lines, no_use, surely
 from findwall.fixes.host.late_reads import read_late
 from findwall.model.catalogue import MAJORITY_SHARE

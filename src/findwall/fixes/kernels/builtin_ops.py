@@ -22,8 +22,7 @@ import numpy as np
 
 from findwall.facts.gains import blind_ms, launch_idle
 from findwall.facts.likely_times import compiles
-from findwall.facts.recurrent_cells import cells_called
-from findwall.facts.step_traits import calls_around
+from findwall.facts.step_traits import calls_around, cells_called
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
     Claim,
