@@ -39,6 +39,26 @@ def test_an_optimizer_that_never_comes_back_is_forgotten():
     assert ends(finder, "a" * 200).endswith("|" * 50)
 
 
+def alike(finder: StepFinder, marks: str) -> str:
+    """Optimizers that are all of one kind, and of tensors of the same shapes."""
+    return "".join(
+        "|" if finder.mark(StepEnd.OPTIMIZER, ord(mark), like=lambda: "adam") else "." for mark in marks
+    )
+
+
+def test_an_optimizer_for_each_problem_ends_the_same_steps():
+    finder = StepFinder()
+    assert alike(finder, "aaaabbbbccccaaaa") == "|" * 16  # the last lies where the first did
+    assert not finder.take_restart()[0]
+
+
+def test_two_alike_in_one_step_are_two():
+    finder = StepFinder()
+    alike(finder, "qrqr")
+    assert finder.take_restart()[0]
+    assert alike(finder, "qrqrqr") == ".|.|.|" and not finder.take_restart()[0]
+
+
 def test_a_change_of_what_ends_a_step_is_told_once():
     finder = StepFinder()
     ends(finder, "aa")

@@ -19,7 +19,7 @@ from findwall.agent.membership import Membership
 from findwall.agent.options import Options
 from findwall.agent.step_ends.nosteps import no_steps
 from findwall.agent.step_ends.step_gate import FOR_GOOD, Gate, Gauge, Watch
-from findwall.agent.step_ends.stepfinder import Nest, StepEnd, StepFinder
+from findwall.agent.step_ends.stepfinder import Likeness, Nest, StepEnd, StepFinder, optimizer_like
 from findwall.agent.timing import cost
 from findwall.agent.timing.collector import asked_at
 from findwall.agent.timing.diary import LOADER_START, Diary
@@ -164,7 +164,7 @@ class Engine:
             if not self.parameters and self.recording():
                 self.guard(lambda: self._count_parameters(optimizer))
             self._optimizer_steps += 1
-            self._mark(StepEnd.OPTIMIZER, key, began)
+            self._mark(StepEnd.OPTIMIZER, key, began, lambda: optimizer_like(optimizer))
 
     def _count_parameters(self, optimizer: Any) -> None:
         groups = optimizer.param_groups
@@ -291,7 +291,7 @@ class Engine:
         if not self.gate.left or self.gate.passed(source, key):
             self._mark(source, key)
 
-    def _mark(self, source: StepEnd, key: int, began: int = 0) -> None:
+    def _mark(self, source: StepEnd, key: int, began: int = 0, like: Likeness | None = None) -> None:
         """Something ended that may end a step; all of findwall's work on the training thread starts here."""
         if self.off:
             return
@@ -306,7 +306,7 @@ class Engine:
             if machine.is_capturing(self.torch):
                 self.finder.optimizer_captured |= source is StepEnd.OPTIMIZER
                 return
-            if self.finder.mark(source, key, now):
+            if self.finder.mark(source, key, now, like):
                 self._owner.step_found(self, now)
         except Exception as error:  # noqa: BLE001 - fail open
             self._owner.fail(error)
