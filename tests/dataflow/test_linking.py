@@ -146,11 +146,22 @@ def test_what_autocast_has_cast_before_is_what_it_was(tmp_path: Path) -> None:
 
     flow = flow_of(step, tmp_path)
     assert not written_unseen(flow)
-    casts = [
+    calls = [
         row for row in flow.heads().tolist() if flow.observed.names[flow.observed.name[row]] == "aten::conv2d"
     ]
     links = set(zip(flow.head[flow.writer].tolist(), flow.head[flow.reader].tolist(), strict=True))
     assert (calls[0], calls[1]) in links
+
+
+def test_a_number_that_python_writes_into_a_slice_is_written_by_nobody_else(tmp_path: Path) -> None:
+    """`mask[a:b] = True`: torch makes a tensor of the number, in which no op is seen to write."""
+    mask, x = torch.zeros(8, 8, dtype=torch.bool), torch.randn(8, 8)
+
+    def step() -> None:
+        mask[2:4, 2:4] = True
+        x.masked_fill(mask, 0.0).sum()
+
+    assert not written_unseen(flow_of(step, tmp_path))
 
 
 def test_nothing_that_is_damaged_gives_a_graph(tmp_path: Path) -> None:

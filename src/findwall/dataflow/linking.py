@@ -261,7 +261,7 @@ class _Walk:
         """What lies at a place that an op was given."""
         around, storage = self._around[row], self._now.get((device, place))
         is_new = around >= 0 and (storage is None or storage.born < around)
-        # An op that is called again inside itself is given what autocast cast for it, maybe in an earlier call.
+        # An op that is called again inside itself is given what autocast cast for it, maybe long before.
         is_new &= storage is None or self._seen.name[row] != self._seen.name[max(around, 0)]
         if is_new and (place, device) not in self._given(around):
             return self._new(place, device, around)  # by the op around it, and nobody saw how
