@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from findwall.agent.options import Options
 from findwall.agent.step_ends.nosteps import NO_STEPS, no_steps
-from findwall.agent.step_ends.stepfinder import PATIENCE, PATIENCE_IN_TRAINING, StepEnd, StepFinder
+from findwall.agent.step_ends.stepfinder import PATIENCE, PATIENCE_IN_TRAINING, Mark, StepEnd, StepFinder
 
 
 def ends(finder: StepFinder, marks: str, source: StepEnd = StepEnd.OPTIMIZER) -> str:
@@ -39,24 +41,41 @@ def test_an_optimizer_that_never_comes_back_is_forgotten():
     assert ends(finder, "a" * 200).endswith("|" * 50)
 
 
-def alike(finder: StepFinder, marks: str) -> str:
-    """Optimizers that are all of one kind, and of tensors of the same shapes."""
-    return "".join(
-        "|" if finder.mark(StepEnd.OPTIMIZER, ord(mark), like=lambda: "adam") else "." for mark in marks
-    )
+class Optimizer:
+    """As much of one as its likeness takes."""
+
+    def __init__(self, *shape: int) -> None:
+        self.param_groups = [{"params": [SimpleNamespace(shape=shape)]}]
+
+
+def stepped(finder: StepFinder, optimizer: Optimizer, times: int = 1) -> str:
+    ended = [finder.mark(StepEnd.OPTIMIZER, id(optimizer), seen=Mark(optimizer)) for _ in range(times)]
+    return "".join("|" if one else "." for one in ended)
 
 
 def test_an_optimizer_for_each_problem_ends_the_same_steps():
     finder = StepFinder()
-    assert alike(finder, "aaaabbbbccccaaaa") == "|" * 16  # the last lies where the first did
+    assert [stepped(finder, Optimizer(4, 5), times=8) for _ in range(20)] == ["|" * 8] * 20
     assert not finder.take_restart()[0]
 
 
 def test_two_alike_in_one_step_are_two():
-    finder = StepFinder()
-    alike(finder, "qrqr")
+    finder, both = StepFinder(), (Optimizer(4), Optimizer(4))
+    assert "".join(stepped(finder, one) for _ in range(4) for one in both) == "||.|.|.|"
     assert finder.take_restart()[0]
-    assert alike(finder, "qrqrqr") == ".|.|.|" and not finder.take_restart()[0]
+
+
+def test_an_optimizer_of_other_tensors_ends_other_steps():
+    finder = StepFinder()
+    stepped(finder, Optimizer(4), times=3)
+    stepped(finder, Optimizer(5))
+    assert finder.take_restart()[0]
+
+
+def test_one_inside_a_step_may_be_replaced():
+    finder, outer = StepFinder(), Optimizer(9)
+    found = [stepped(finder, Optimizer(4), times=3) + stepped(finder, outer) for _ in range(5)]
+    assert found == ["||||", *["...|"] * 4]
 
 
 def test_a_change_of_what_ends_a_step_is_told_once():

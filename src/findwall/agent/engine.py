@@ -19,7 +19,7 @@ from findwall.agent.membership import Membership
 from findwall.agent.options import Options
 from findwall.agent.step_ends.nosteps import no_steps
 from findwall.agent.step_ends.step_gate import FOR_GOOD, Gate, Gauge, Watch
-from findwall.agent.step_ends.stepfinder import Likeness, Nest, StepEnd, StepFinder, optimizer_like
+from findwall.agent.step_ends.stepfinder import Mark, Nest, StepEnd, StepFinder
 from findwall.agent.timing import cost
 from findwall.agent.timing.collector import asked_at
 from findwall.agent.timing.diary import LOADER_START, Diary
@@ -164,7 +164,7 @@ class Engine:
             if not self.parameters and self.recording():
                 self.guard(lambda: self._count_parameters(optimizer))
             self._optimizer_steps += 1
-            self._mark(StepEnd.OPTIMIZER, key, began, lambda: optimizer_like(optimizer))
+            self._mark(StepEnd.OPTIMIZER, key, began, optimizer)
 
     def _count_parameters(self, optimizer: Any) -> None:
         groups = optimizer.param_groups
@@ -291,7 +291,7 @@ class Engine:
         if not self.gate.left or self.gate.passed(source, key):
             self._mark(source, key)
 
-    def _mark(self, source: StepEnd, key: int, began: int = 0, like: Likeness | None = None) -> None:
+    def _mark(self, source: StepEnd, key: int, began: int = 0, optimizer: Any = None) -> None:
         """Something ended that may end a step; all of findwall's work on the training thread starts here."""
         if self.off:
             return
@@ -306,7 +306,8 @@ class Engine:
             if machine.is_capturing(self.torch):
                 self.finder.optimizer_captured |= source is StepEnd.OPTIMIZER
                 return
-            if self.finder.mark(source, key, now, like):
+            is_new = optimizer is not None and key not in self.finder.known
+            if self.finder.mark(source, key, now, Mark(optimizer) if is_new else None):
                 self._owner.step_found(self, now)
         except Exception as error:  # noqa: BLE001 - fail open
             self._owner.fail(error)
@@ -469,7 +470,7 @@ class Engine:
     def ran_out(self, error: BaseException | None) -> OutOfMemory | None:
         """The job ends: of memory, or of something else."""
         with contextlib.suppress(Exception):  # the exception is any, and the device may be lost
-            self.oom = failed_request(error, self.torch, self.failures)
+            self.oom = failed_request(error, self.torch, self.failures, self.totals, self.steps_ended)
         with contextlib.suppress(Exception):
             ended = self.oom is not None and not self.oom.on_host
             self.caught = caught_failures(self.torch, self.device, self.failures, ended)

@@ -9,7 +9,8 @@ better one did.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Hashable, Set
+import weakref
+from collections.abc import Hashable, Set
 from typing import Any
 
 from findwall.agent.timing.warmup import LONG_STEP_NS
@@ -49,22 +50,37 @@ PATIENCE_IN_TRAINING = 256
 # FORGET_AFTER_MARKS, or so many for each one known. Chosen by hand, not calibrated.
 FORGET_AFTER_MARKS = 64
 FORGET_PAUSES = 2
-SHAPES_SEEN = 64  # of each of its groups
-TOOK_THE_PLACE = 3  # marks in a row
-Likeness = Callable[[], Hashable]
+SHAPES_SEEN = 64  # of each of an optimizer's groups
+
+
+class Mark:
+    """An optimizer that marks steps: what it is like, as long as it is there."""
+
+    __slots__ = ("_optimizer", "key", "like")
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer = weakref.ref(optimizer)
+        self.key = id(optimizer)
+        shapes = [
+            tuple(one.shape) for group in optimizer.param_groups for one in group["params"][:SHAPES_SEEN]
+        ]
+        self.like: Hashable = (type(optimizer).__qualname__, *shapes)
+
+    @property
+    def is_there(self) -> bool:
+        return self._optimizer() is not None
 
 
 class Anchor:
     """Of several recurring marks (optimizers, graphs), the one that ends a step: the rarest still recurring.
 
     With a generator's and a critic's optimizer that is the generator's; with an optimizer for each parameter
-    (stepped inside backward) the last one of the round. One that is like another, and comes in its place, as
-    where each problem has an optimizer of its own, ends the same steps; unless the other comes again.
+    (stepped inside backward) the last one of the round. One that comes in the place of another that is gone,
+    and is like it, ends the same steps: a job may have an optimizer for each of its problems.
     """
 
     def __init__(self) -> None:
         self.changed = False
-        self._twins: set[Hashable] = set()  # what several at once are like
         self._forget()
 
     def _forget(self) -> None:
@@ -72,33 +88,17 @@ class Anchor:
         self.known: set[int] = set()
         self._since = 0  # marks since the anchor's last
         self._longest = 0
-        self._latest: dict[Hashable, int] = {}  # of all that are alike
-        self._replaced: dict[int, Hashable] = {}  # by one that has yet to show that it took the place
-        self._in_a_row = 0
+        self._latest: dict[Hashable, Mark] = {}  # of all that are alike
 
-    def mark(self, key: int, like: Likeness | None = None) -> bool:
+    def mark(self, key: int, seen: Mark | None = None) -> bool:
+        """`seen`: what it is that marks; None where that is not known."""
+        if key not in self.known and seen is not None:
+            self._take_the_place(key, seen)
         if key == self.key:
             self._longest = max(self._longest, self._since)
             self._since = 0
-            self._in_a_row += 1
-            if self._in_a_row >= TOOK_THE_PLACE:
-                self._replaced.clear()  # another object may lie there by now
             return True
-        self._in_a_row = 0
-        if key in self._replaced:
-            self._twins.add(self._replaced[key])
-            self._forget()
-            ended = self.mark(key, like)
-            self.changed = True
-            return ended
         if key not in self.known:
-            replaced = self._replaced_by(key, like() if like is not None else None)
-            if replaced is not None and replaced == self.key:
-                self.key, self._since = key, 0
-                return True
-            if replaced is not None:
-                self._since += 1
-                return False
             self.known.add(key)
             self.changed = self.key is not None
             self.key, self._since, self._longest = key, 0, 0
@@ -108,20 +108,17 @@ class Anchor:
             FORGET_AFTER_MARKS, MANY_MARKS * len(self.known)
         ):
             self._forget()
-            return self.mark(key, like)
+            return self.mark(key, seen)
         return False
 
-    def _replaced_by(self, key: int, like: Hashable) -> int | None:
-        """The one whose place a new one takes; None where it is just another."""
-        if like is None or like in self._twins:
-            return None
-        before, self._latest[like] = self._latest.get(like), key
-        if before is None or before not in self.known:
-            return None
-        self.known.remove(before)
+    def _take_the_place(self, key: int, seen: Mark) -> None:
+        before, self._latest[seen.like] = self._latest.get(seen.like), seen
+        if before is None or before.is_there or before.key not in self.known:
+            return
+        self.known.remove(before.key)
         self.known.add(key)
-        self._replaced[before] = like
-        return before
+        if before.key == self.key:
+            self.key = key
 
 
 class StepFinder:
@@ -137,9 +134,8 @@ class StepFinder:
         self._seen = dict.fromkeys(StepEnd, 0)
         self._first = dict.fromkeys(StepEnd, 0)
 
-    def mark(self, source: StepEnd, key: int = 0, now: int = 0, like: Likeness | None = None) -> bool:
-        """Something that may end a step has ended. True if a step did. `like`: what it is like, asked of what
-        was not seen yet."""
+    def mark(self, source: StepEnd, key: int = 0, now: int = 0, seen: Mark | None = None) -> bool:
+        """Something that may end a step has ended. True if a step did."""
         if (
             self.source is None
             or source < self.source
@@ -150,7 +146,7 @@ class StepFinder:
         elif source != self.source:
             return False
         anchor = self._anchors[source]
-        ended = anchor.mark(key, like)
+        ended = anchor.mark(key, seen)
         if anchor.changed:
             anchor.changed = False
             self.restarted = True
@@ -207,12 +203,6 @@ class StepFinder:
         taken = self.restarted, self.better
         self.restarted = self.better = False
         return taken
-
-
-def optimizer_like(optimizer: Any) -> Hashable:
-    """The same of two optimizers that do the same to other tensors."""
-    shapes = [tuple(one.shape) for group in optimizer.param_groups for one in group["params"][:SHAPES_SEEN]]
-    return type(optimizer).__qualname__, tuple(shapes)
 
 
 class Nest:
