@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from findwall.dataflow.linking import covers, link_flow, meet
+from findwall.dataflow.repeats import repeats
 from findwall.dataflow.usefulness import written_unseen
 from findwall.model.dataflow import Region
 from findwall.readers.observed_steps import read_observed_steps
@@ -153,15 +154,18 @@ def test_what_autocast_has_cast_before_is_what_it_was(tmp_path: Path) -> None:
     assert (calls[0], calls[1]) in links
 
 
-def test_a_number_that_python_writes_into_a_slice_is_written_by_nobody_else(tmp_path: Path) -> None:
-    """`mask[a:b] = True`: torch makes a tensor of the number, in which no op is seen to write."""
-    mask, x = torch.zeros(8, 8, dtype=torch.bool), torch.randn(8, 8)
+def test_what_python_writes_is_written_by_nobody_unseen(tmp_path: Path) -> None:
+    """`mask[a:b] = True` makes a tensor of the number, `torch.tensor` one of a list: no op writes there."""
+    mask, x, numbers = torch.zeros(8, 8, dtype=torch.bool), torch.randn(8, 8), iter(range(9))
 
     def step() -> None:
         mask[2:4, 2:4] = True
-        x.masked_fill(mask, 0.0).sum()
+        rows = torch.tensor([1, 2, next(numbers)])
+        x.masked_fill(mask, 0.0)[rows].mul(torch.tensor(float(next(numbers)))).sum()
 
-    assert not written_unseen(flow_of(step, tmp_path))
+    flow = flow_of(step, tmp_path)
+    assert not written_unseen(flow)
+    assert len(repeats(flow).always) == 0  # nobody knows which numbers they were
 
 
 def test_nothing_that_is_damaged_gives_a_graph(tmp_path: Path) -> None:

@@ -282,24 +282,27 @@ class _Walk:
                 continue
             is_given = (place, device) in given
             storage = self._now.get((device, place))
+            shape, lifts = self._seen.regions[region], way == MAKE and self._is_named(row, LIFTS)
             if way != MAKE:
                 storage = self._at(row, place, device)
             elif storage is None or (storage.born < row and not is_given):
                 storage = self._new(place, device, row)
+            elif lifts and self._is_number(storage, shape, dtype, device, tensor):
+                storage = self._new(place, device, row)
             storage.tensors.add((tensor, dtype))
-            if way == MAKE and is_given:
+            if way == MAKE and is_given and (storage.writes or not lifts):
                 continue  # a view of what it was given
-            if way == MAKE and self._allocates(row):
+            if way == MAKE and self._is_named(row, ALLOCATES):
                 continue  # memory that nobody has written yet
-            shape = self._seen.regions[region]
             inside = [writer for writer in storage.writers(shape) if writer >= row]
             if not inside:
                 self._write(storage, row, shape, use)
 
-    def _allocates(self, row: int) -> bool:
-        return self._seen.names[int(self._seen.name[row])].startswith(ALLOCATES)
+    def _is_named(self, row: int, names: tuple[str, ...]) -> bool:
+        return self._seen.names[int(self._seen.name[row])].startswith(names)
 
 
+LIFTS = ("aten::lift_fresh",)  # what Python has written: `torch.tensor(rows)`, `mask[a:b] = True`
 ALLOCATES = ("aten::empty", "aten::new_empty", "aten::_empty_affine_quantized", "aten::resize_")
 
 
