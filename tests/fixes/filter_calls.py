@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from findwall.facts.facts import Facts
-from fixes.loop_calls import ENGINE, filler
+from fixes.loop_calls import ENGINE, PASS, filler
 from fixes.op_calls import FLOAT, Call, job_of
 
 FORWARD = "sm80_xmma_fprop_implicit_gemm_indexed_f32f32_f32f32_f32_nchwkcrs_nchw_cudnn"
@@ -44,3 +44,26 @@ def filtering(
             Call(f"{ENGINE}ConvolutionBackward0", inside=(node,), sequence=1, backward=True),
         )
     return job_of(*calls)
+
+
+def scanning(
+    op: str = "cumsum",
+    dim: int = 1,
+    shape: tuple[int, ...] = (16, 64_000, 100),
+    kernel: str = "outer_dim",
+    first: Call | None = None,
+    us: float = 20_000.0,
+) -> Facts:
+    """A step scans a tensor down its columns, after `first`."""
+    kernels = (
+        (f"void at::native::tensor_kernel_scan_{kernel}<float, unsigned int, std::plus<float> >()", us),
+    )
+    scan = Call(f"aten::{op}", ((shape, FLOAT), str(dim), ""), kernels=kernels)
+    between = Call("aten::sin", ((shape, FLOAT),), kernels=((PASS, 700.0),))
+    return job_of(filler(), first or between, scan, between)
+
+
+def broadcast(factor: tuple[int, ...] = (100,), small: tuple[int, ...] = (16, 64_000, 1)) -> Facts:
+    """The same where a small tensor was multiplied with a factor in front of it."""
+    given = ((small, FLOAT), (factor, FLOAT))
+    return scanning(first=Call("aten::mul", given, kernels=((PASS, 400.0),)))

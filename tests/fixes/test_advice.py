@@ -29,7 +29,14 @@ from findwall.replay.curves import curves
 from findwall.units import ms
 from fixes import drawn, filter_calls, loop_calls, memory_rewrites, op_calls
 from fixes.recorded import TRUTH, as_collectives, job, on_another_gpu, with_cause
-from fixes.recorded_steps import by_tokens, filled_up, from_frames, with_anomaly_mode, with_routine
+from fixes.recorded_steps import (
+    attending,
+    by_tokens,
+    filled_up,
+    from_frames,
+    with_anomaly_mode,
+    with_routine,
+)
 from fixes.test_unused_gradients import with_a_teacher
 from fixes.test_waiting_rounds import rounds
 from sketch import KERNELS, Drawn, facts_of, hosts_own, sketch
@@ -119,6 +126,7 @@ HELPS: dict[str, Case] = {
     "buffer-once": (lambda: memory_rewrites.joining(2100, 2101, 2102), "buffer[:, :, n:n+1] = new"),
     "sparse-embedding": (memory_rewrites.looking_up, "of 8,000,000 rows a step looks up at most 100,000"),
     "separable-filter": (filter_calls.filtering, "27 products for each number instead of 729"),
+    "scan-innermost": (filter_calls.scanning, "each of 1,600 threads goes down 64,000 numbers alone"),
     "smooth-fft": (lambda: memory_rewrites.transforming(521), "from 521 to 540"),
     "accumulate-gradients": (talking("plain_adamw"), "no_sync"),
     "autotune-kernels": (at("plain_adamw"), "max-autotune"),
@@ -126,6 +134,7 @@ HELPS: dict[str, Case] = {
     "balance-ranks": (given("plain_adamw", "straggler"), "late rank"),
     "batch-small-ops": (lambda: drawn.small_ops("u" * 12 + "vw"), "12 small products per step"),
     "better-hardware": (at("decode_graph"), "memory bandwidth"),
+    "block-sparse-attention": (lambda: attending(64), "31 % of its blocks of 128 × 128 (8.0 % of positions)"),
     "bf16-autocast": (at("conv_fp32"), "dtype=torch.bfloat16"),
     "broadcast-buffers": (drawn.in_parallel, "broadcast_buffers=False"),
     "bucket-collectives": (talking("plain_adamw"), "bucket_cap_mb"),
@@ -204,6 +213,7 @@ CANNOT_HELP: dict[str, Case] = {
     "buffer-once": (lambda: memory_rewrites.joining(2100, 2100, 2100), "grows from step to step"),
     "sparse-embedding": (lambda: memory_rewrites.looking_up(lookups=4_000_000), "far more rows"),
     "separable-filter": (lambda: filter_calls.filtering(learns="True"), "weight that is not trained"),
+    "scan-innermost": (at("plain_adamw"), "nothing is scanned"),
     "smooth-fft": (lambda: memory_rewrites.transforming(540), "made of 2, 3, 5 and 7 alone"),
     "accumulate-gradients": (talking("decode_graph"), "does not train"),
     "autotune-kernels": (at("upcast_tower"), "near the ceiling"),
@@ -212,6 +222,7 @@ CANNOT_HELP: dict[str, Case] = {
     "balance-ranks": (talking("plain_adamw"), "one rank alone"),
     "batch-small-ops": (lambda: drawn.small_ops("uvuwux" * 2), "no small op is called again and again"),
     "better-hardware": (at("plain_adamw"), "of the step is at the roof"),
+    "block-sparse-attention": (lambda: attending(768), "leaves out most of what takes time"),
     "bf16-autocast": (at("odd_widths"), "already run in bf16"),
     "broadcast-buffers": (lambda: drawn.in_parallel(" "), "no buffer is sent"),
     "bucket-collectives": (at("plain_adamw"), "no communication"),

@@ -12,8 +12,13 @@ from findwall.facts.facts import Facts
 from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.at_best import step_at_best
 from findwall.fixes.kernels import separable_filter
+from findwall.fixes.less_work import scan_innermost
 from findwall.fixes.predict import predict
 from findwall.fixes.prescribe import prescribe
+from findwall.model.events import Inputs
+from findwall.work.fusion import SCAN
+from findwall.work.op_families.movement import SCANS
+from findwall.work.op_work import op_work
 from fixes import filter_calls as jobs
 from fixes.test_rewrites_memory import same_with_gradients, used
 
@@ -91,3 +96,94 @@ def test_one_dimension_after_the_other_filters_the_same(torch: Any, size: tuple[
 
     before, after = separable_filter.plain, separable_filter.cheaper
     same_with_gradients(torch, with_taps(before), with_taps(after), x)
+
+
+# -- scan-innermost --------------------------------------------------------------------------------------
+
+
+def test_a_scan_down_columns_is_slow_and_part_of_no_chain() -> None:
+    facts = jobs.scanning()
+    assert decide(facts).cause == "slow-kernels"
+    assert facts.spent_ms("slow-kernels") == pytest.approx(20.0, rel=0.01)
+    told = all_causes()["slow-kernels"].says(facts)
+    assert isinstance(told, Told) and told.action.id == "advise/scan-innermost"
+    assert not isinstance(FIXES["autotune-kernels"].advise(facts), Use)  # no compiler has another kernel
+
+
+def test_it_goes_along_the_innermost_dimension() -> None:
+    facts = jobs.scanning()
+    found = used("scan-innermost", facts)
+    assert found.claim.id == "scan-innermost/turned" and found.condition == ""
+    assert (found.claim.figures["columns"], found.claim.figures["length"]) == (1600, 64_000)
+    predicted = predict(facts, {"scan-innermost": found})
+    assert predicted is not None
+    assert step_at_best(FIXES["scan-innermost"], found, facts) <= predicted.mid < 0.2 * facts.step
+    assert prescribe(facts, "slow-kernels")[0][0].fixes == ["scan-innermost"]
+
+
+def test_a_factor_that_stays_the_same_is_multiplied_afterwards() -> None:
+    found = used("scan-innermost", jobs.broadcast())
+    assert found.claim.id == "scan-innermost/before" and found.condition == "scanned-is-that-product"
+    assert (found.claim.figures["small"], found.claim.figures["numbers"]) == (1_024_000, 102_400_000)
+    assert found.rewrites == ()
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"factor": (16, 64_000, 100)},  # as large, and changes
+        {"factor": (64_000, 100)},
+        {"factor": (1, 100), "small": (16, 64_000, 100)},  # nothing is smaller before
+    ],
+)
+def test_a_factor_that_changes_along_the_sum_stays_inside(job: dict[str, Any]) -> None:
+    assert used("scan-innermost", jobs.broadcast(**job)).claim.id == "scan-innermost/turned"
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        ({"kernel": "innermost_dim", "dim": 2}, "none"),
+        ({"us": 300.0}, "near"),  # so many columns that they fill the device
+        ({"op": "sum"}, "none"),
+    ],
+)
+def test_what_is_scanned_well(job: dict[str, Any], why: str) -> None:
+    outcome = FIXES["scan-innermost"].advise(jobs.scanning(**job))
+    assert isinstance(outcome, NoUse) and outcome.claim.id == f"scan-innermost/{why}"
+
+
+def test_what_a_scan_must_move() -> None:
+    def moved(op: str, dtype: str) -> float:
+        work = op_work(f"aten::{op}", Inputs(dims=[[10, 10], []], types=[dtype, "Scalar"]))
+        assert work is not None
+        return work.nbytes
+
+    assert moved("cumsum", "float") == moved("cumprod_", "float") == 800
+    assert moved("cumsum", "bool") == 900  # sums are of 64 bits
+    assert moved("cummax", "float") == 400 + 400 + 800  # with the places
+    assert all(SCAN.match(f"aten::{op}") for op in SCANS)
+
+
+@pytest.mark.parametrize("scan", ["cumsum", "cumprod", "logcumsumexp", "cummax", "cummin"])
+def test_turned_round_it_scans_the_same(torch: Any, scan: str) -> None:
+    torch.manual_seed(0)
+    x = torch.rand(3, 17, 5, requires_grad=True)
+
+    def with_scan(form: Any) -> Any:
+        return lambda torch, x: form(torch, x, 1, scan)
+
+    same_with_gradients(torch, with_scan(scan_innermost.plain), with_scan(scan_innermost.cheaper), x)
+
+
+def test_a_factor_afterwards_gives_the_same(torch: Any) -> None:
+    torch.manual_seed(0)
+    small, factor = torch.rand(3, 17, 1, requires_grad=True), torch.rand(5, requires_grad=True)
+
+    def inside(torch: Any, small: Any, factor: Any) -> Any:
+        return torch.cumsum(small * factor, 1)
+
+    def before(torch: Any, small: Any, factor: Any) -> Any:
+        return scan_innermost.before(torch, small, factor, 1)
+
+    same_with_gradients(torch, inside, before, small, factor)

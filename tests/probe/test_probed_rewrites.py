@@ -74,6 +74,7 @@ JOBS = {
     "pairwise-product": loop_calls.pairs,
     "product-order": loop_calls.three,
     "separable-filter": filter_calls.filtering,
+    "scan-innermost": filter_calls.scanning,
     "topk": lambda: sorting(head(8)),
     "index-select": taking_rows,
     "lookup-not-onehot": one_hot_rows,

@@ -35,6 +35,8 @@ from findwall.work.work_facts import Fused, KernelTable, WorkFacts, ops_named
 # Classes whose kernels a compiler writes anew, and whose products it tries other kernels for. What sorts,
 # selects, searches or attends it calls from the library as it is.
 WRITTEN_ANEW = ("matmul", "conv", "pointwise", "norm", "reduce", "softmax")
+# Each number waits for those before it along a dimension: a pass of its own over memory.
+SCAN = re.compile(r"^aten::_?(?:log)?cum(?:sum|prod|max|min|sumexp)(?:_helper)?_?$")
 FUSABLE = ("pointwise", "norm", "reduce", "softmax", "copy")
 _CONVOLUTION = re.compile(r"convolution")
 BATCH_NORM = re.compile(r"batch_norm")
@@ -172,9 +174,11 @@ def unfollowed(timeline: Timeline, kernels: KernelTable, index: I64) -> Bool:
 
 
 def is_fusable(timeline: Timeline, kernels: KernelTable, index: I64) -> Bool:
-    """Kernels a compiler would fuse into their neighbours; not what a library does around a convolution."""
+    """Kernels a compiler would fuse into their neighbours; not what a library does around a convolution, and
+    no scan."""
     mask = (kernels.is_class(*FUSABLE) & ~kernels.communication)[index]
-    return mask & ~ops_named(timeline, kernels.op[index], _CONVOLUTION)
+    op = kernels.op[index]
+    return mask & ~ops_named(timeline, op, _CONVOLUTION) & ~ops_named(timeline, op, SCAN)
 
 
 # -- rows fetched and added up -------------------------------------------------------------------------

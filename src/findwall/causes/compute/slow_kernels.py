@@ -8,7 +8,8 @@ stay under 40 % of what its memory can move.
 Why it costs:
 The library's choice of kernel does not fit the problem: too few tiles to fill the device, a short
 inner dimension, a layout that needs transposing, a generation-old kernel, grouped convolutions. Kernels
-that sort or select (median, top-k) look through short rows with few threads each.
+that sort or select (median, top-k) look through short rows with few threads each. A scan (cumsum, cumprod)
+along a dimension that is not the innermost has one thread for each column, which goes down it alone.
 
 How it is told apart:
 It is what is left of compute-bound time after fast-path-off and misaligned-shapes have taken theirs.
@@ -24,8 +25,8 @@ put in order, topk where only the first of a sort are read, lookup-not-onehot an
 taken by number, separable-filter where a box or a Gaussian is applied over its whole window, smooth-fft for
 Fourier transforms of lengths with a large prime in them, product-order where three matrices are multiplied
 the long way, where-not-mask where `x[mask]` is only summed, linalg-route for routines of linear algebra,
-lower-precision where numbers are fp64, debug-off where deterministic algorithms need not be, custom-kernels
-as a last resort.
+scan-innermost for scans down columns, lower-precision where numbers are fp64, debug-off where deterministic
+algorithms need not be, custom-kernels as a last resort.
 Where much of it is forward work without gradients: evaluate-less-often.
 """
 
@@ -38,7 +39,7 @@ from findwall.facts.cause_kernels import Carrier, work_classes
 from findwall.facts.host_cores import cores_in_use, idle_cores_ms, saved_on_all_cores_ms
 from findwall.model.catalogue import NEAR
 from findwall.step.step_facts import StepFacts
-from findwall.work.fusion import WRITTEN_ANEW
+from findwall.work.fusion import SCAN, WRITTEN_ANEW
 from findwall.work.op_arguments import Arguments
 from findwall.work.op_families.convolution import filter_of
 from findwall.work.op_families.fft import OPS as FOURIER
@@ -85,6 +86,9 @@ def _advice(facts: Facts, longest: Carrier | None) -> Claim:
         return Claim("advise/autotune-kernels")
     if kind == "attention":
         return Claim("slow-kernels/other-attention")
+    if SCAN.match(op):
+        down = "scan-innermost" not in facts.refused
+        return Claim("advise/scan-innermost") if down else Claim("slow-kernels/on-more-data")
     if kind not in WRITTEN_ANEW:  # by no compiler
         return Claim("slow-kernels/less-often")
     compiler = [] if "torch-compile" in facts.refused else [Claim("advise/torch-compile/kernel")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from findwall.model.claims import Claim
-from findwall.report.words import Words, fill
+from findwall.report.words import Words, bare, fill
 from findwall.report.words.amounts import at, figure
 
 
@@ -20,12 +20,41 @@ def _apart(claim: Claim) -> str:
     )
 
 
+def _turned(claim: Claim) -> str:
+    dim, name = int(figure(claim, "dim")), bare(claim.names["op"])
+    return fill(
+        f"Scan{{where}} along the innermost dimension, `x.transpose({dim}, -1).contiguous().{name}(-1)` "
+        "turned back: along dimension {dim} each of {columns:,} threads goes down {length:,} numbers alone, "
+        "which takes {spent_ms:per_step}.",
+        claim,
+        where=at(claim),
+    )
+
+
+def _before(claim: Claim) -> str:
+    return fill(
+        "Sum{where} before the factor is broadcast, if what is summed is that product: "
+        "`torch.cumsum(f, {dim}) * factor` is the same over {small:,} numbers instead of {numbers:,}. Turn f "
+        "so that it is summed along its innermost dimension. Today each of {columns:,} threads goes down "
+        "{length:,} numbers alone, which takes {spent_ms:per_step}.",
+        claim,
+        where=at(claim),
+    )
+
+
 WORDS: dict[str, Words] = {
     "separable-filter/none": (
         "no convolution filters each channel by itself over a large window with a weight that is not trained"
     ),
     "separable-filter/little": "filters over a large window take only {spent_ms:per_step}",
     "separable-filter/apart": _apart,
+    "scan-innermost/none": "nothing is scanned (cumsum, cumprod) down columns",
+    "scan-innermost/near": "scans down columns that could be faster take only {spent_ms:per_step}",
+    "scan-innermost/turned": _turned,
+    "scan-innermost/before": _before,
+    "advise/scan-innermost": (
+        "scan along the innermost dimension, and before a factor makes the tensor larger (scan-innermost)"
+    ),
     "advise/separable-filter": (
         "filter one dimension after the other, if the window is a box or a Gaussian (separable-filter)"
     ),

@@ -7,7 +7,7 @@ import numpy as np
 from findwall.model.events import Timeline
 from findwall.model.intervals import F64, I64
 from findwall.step.step_facts import Links
-from findwall.work.op_arguments import Arguments, Tensor, Work, item_size
+from findwall.work.op_arguments import Arguments, Tensor, Work, is_floating, item_size
 from findwall.work.op_families import Family
 
 _WHOLE = frozenset(
@@ -29,22 +29,18 @@ _WHOLE = frozenset(
         "tril",
         "triu_",
         "tril_",
-        "cumsum",
-        "cumprod",
-        "cummax",
-        "cummin",
-        "_cummax_helper",
-        "_cummin_helper",
-        "logcumsumexp",
-        "_logcumsumexp",
         "_reshape_alias_copy",
         "as_strided_copy",
         "view_copy",
     }
 )
+# Each number with all before it along a dimension; the extremes with the places where they stand.
+_EXTREMES = frozenset({"cummax", "cummin", "_cummax_helper", "_cummin_helper"})
+SCANS = _EXTREMES | {"cumsum", "cumsum_", "cumprod", "cumprod_", "logcumsumexp", "_logcumsumexp"}
+_INDEX_BYTES = 8
 _LISTS = frozenset({"cat", "_cat", "stack", "concat", "hstack", "vstack", "_foreach_copy_unfused"})
 _SPLITS = frozenset({"split_with_sizes_copy", "chunk_cat", "_chunk_cat", "unbind_copy", "split_copy"})
-OPS = frozenset({"copy_", "_copy_from"}) | _WHOLE | _LISTS | _SPLITS
+OPS = frozenset({"copy_", "_copy_from"}) | _WHOLE | SCANS | _LISTS | _SPLITS
 
 
 def movement_work(op: str, arguments: Arguments) -> Work | None:
@@ -53,7 +49,16 @@ def movement_work(op: str, arguments: Arguments) -> Work | None:
     if op in _LISTS:
         return _joined(arguments)
     (x,) = arguments.needed(0)
+    if op in SCANS:
+        return Work(read_bytes=x.nbytes, write_bytes=float(x.elements * _scanned_bytes(op, x)))
     return Work(read_bytes=x.nbytes, write_bytes=float(x.elements * x.size))
+
+
+def _scanned_bytes(op: str, x: Tensor) -> int:
+    """Of one number of the result: sums and products of integers are of 64 bits."""
+    if op in _EXTREMES:
+        return x.size + _INDEX_BYTES
+    return x.size if is_floating(x.dtype) else max(x.size, _INDEX_BYTES)
 
 
 def _copy(source: Tensor, target: Tensor) -> Work:
