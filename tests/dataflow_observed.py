@@ -16,6 +16,7 @@ import torch
 from findwall.agent import observing
 from findwall.agent.tracing.line_marks import LineMarks
 from findwall.agent.tracing.observer import OBSERVER
+from findwall.agent.tracing.value_counts import tell, watch_values
 from findwall.apply.registry import undo_all
 from findwall.dataflow.linking import Flow, link_flow
 from findwall.facts.facts import Facts
@@ -35,24 +36,22 @@ def observe(step: Step, path: Path, iterations: int = 2) -> None:
     sums = observing._sums(torch, {id(one) for one in state})
     OBSERVER.begin(torch, path)
     lines = LineMarks(torch)
-    watching = observing.Observing.__new__(observing.Observing)
-    watching._puts = []
-    watching._watch_values(torch)
+    puts = watch_values(torch)
     try:
         observing._tell_state(torch, state)
         lines.begin()
         for number in range(iterations):
             step()
             if number < iterations - 1:
-                observing._tell(torch, CUT, [])
+                tell(torch, CUT, [])
         lines.end()
         with torch.profiler.record_function(LOOK):
             same = [one for one, was in sums if observing._sum(torch, one) == was]
-        observing._tell(torch, SAME, same)
-        observing._tell(torch, KEPT, observing._kept(torch))
+        tell(torch, SAME, same)
+        tell(torch, KEPT, observing._kept(torch))
     finally:
         lines.end()
-        undo_all(watching._puts)
+        undo_all(puts)
         OBSERVER.end()
 
 

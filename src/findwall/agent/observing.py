@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -29,19 +28,18 @@ from findwall.agent.step_ends.stepfinder import StepEnd
 from findwall.agent.tracing.graph_captures import CAPTURES
 from findwall.agent.tracing.line_marks import LineMarks
 from findwall.agent.tracing.observer import BY, OBSERVER
+from findwall.agent.tracing.value_counts import tell, watch_values
 from findwall.apply.registry import REGISTRY, Call, Put, undo_all
 from findwall.machine import torch_device as machine
 from findwall.model.dataflow import (
     BORN,
     BUFFERS,
     CUT,
-    FILLED,
     KEPT,
     LOOK,
     SAME,
     SEEN,
     STATE,
-    TARGETS,
 )
 from findwall.model.measurement import OBSERVED_FILE, Observation
 
@@ -55,9 +53,6 @@ NS = 1_000_000_000
 HELD_UP_AT_MOST_NS = 2 * NS
 BESIDE = "it is done beside a trace, on the first rank"
 SUMMED_BYTES = 256 << 20  # of the host's memory that is looked at twice: a quarter of a second
-SAMPLES_AND_PLACES = 2  # dimensions
-LOSSES = ("cross_entropy", "nll_loss")
-IGNORED = -100  # by these, unless they are told another
 READS = ("numpy", "tolist", "data_ptr", "__dlpack__")  # with which the host gets at a tensor's memory
 
 
@@ -118,7 +113,7 @@ class Observing:
             self._puts.append(REGISTRY.hold(BY, "torch's observer of ops", OBSERVER.end))
             self._watch_reads(engine.torch)
             if not machine.compiled_graphs():  # else the compiler would see another function, and begin anew
-                self._watch_values(engine.torch)
+                self._puts += watch_values(engine.torch)
             _tell_state(engine.torch, state)
             self._lines = LineMarks(engine.torch)
             self._puts.append(REGISTRY.hold(BY, "sys.settrace", self._lines.end))
@@ -130,7 +125,7 @@ class Observing:
             def read(tensor: Any, *args: Any, **kwargs: Any) -> Any:
                 if OBSERVER.is_busy and self._reads_count:
                     with contextlib.suppress(Exception):  # inside the job's own call: it is not told, then
-                        _tell(torch, SEEN, [tensor])
+                        tell(torch, SEEN, [tensor])
                 return original(tensor, *args, **kwargs)
 
             return read
@@ -139,29 +134,10 @@ class Observing:
             if hasattr(torch.Tensor, name):
                 self._puts.append(REGISTRY.wrap(BY, torch.Tensor, name, make))
 
-    def _watch_values(self, torch: Any) -> None:
-        """What no op says: targets that a loss passes over, and tokens that only fill a batch up."""
-        for name in LOSSES:
-            self._watch_calls(torch, name, _count_targets)
-        self._watch_calls(torch, "embedding", _count_filled)
-
-    def _watch_calls(self, torch: Any, name: str, look: Callable[[Any, dict[str, Any]], None]) -> None:
-        def make(original: Call) -> Call:
-            @functools.wraps(original)
-            def call(*args: Any, **kwargs: Any) -> Any:
-                if OBSERVER.is_busy:
-                    with contextlib.suppress(Exception):  # inside the job's own call: it is not told, then
-                        look(torch, inspect.signature(original).bind(*args, **kwargs).arguments)
-                return original(*args, **kwargs)
-
-            return call
-
-        self._puts.append(REGISTRY.wrap(BY, torch.nn.functional, name, make))
-
     def batch_taken(self, engine: Engine, batch: Any) -> None:
         """A loader gave this: its tensors are new, whatever lay at their places before."""
         if OBSERVER.is_busy:
-            self._guard(engine, lambda: _tell(engine.torch, BORN, _tensors_in(engine.torch, batch)))
+            self._guard(engine, lambda: tell(engine.torch, BORN, _tensors_in(engine.torch, batch)))
 
     def step(self, engine: Engine, now: int) -> None:
         if not self._record.why_not:
@@ -181,14 +157,14 @@ class Observing:
             raise RuntimeError("it held the job up for too long")
         with self._counted():
             if self._ended < self._wanted:
-                _tell(engine.torch, CUT, [])
+                tell(engine.torch, CUT, [])
                 return
             self._lines.end()
             self._reads_count = False
             with engine.torch.autograd.profiler.record_function(LOOK):
                 same = [one for one, was in self._sums if _sum(engine.torch, one) == was]
-            _tell(engine.torch, SAME, same)
-            _tell(engine.torch, KEPT, _kept(engine.torch))
+            tell(engine.torch, SAME, same)
+            tell(engine.torch, KEPT, _kept(engine.torch))
             self._sums = []
             self._end()
         assert self._path is not None
@@ -231,40 +207,12 @@ class Observing:
             self._drop("the job ended first")
 
 
-def _tell(torch: Any, name: str, tensors: Iterable[Any]) -> None:
-    with torch.autograd.profiler.record_function(name):
-        for tensor in tensors:
-            tensor.detach()
-
-
-def _count_targets(torch: Any, given: dict[str, Any]) -> None:
-    target, ignored = given["target"], given.get("ignore_index", IGNORED)
-    if target.is_floating_point() or not target.numel():
-        return
-    with torch.autograd.profiler.record_function(LOOK):
-        kept = int((target.detach() != ignored).sum())
-    _tell(torch, f"{TARGETS}{kept}/{target.numel()}", [])
-
-
-def _count_filled(torch: Any, given: dict[str, Any]) -> None:
-    """Samples one below the other, all with the same token at their end: how far any of them goes."""
-    tokens = given["input"]
-    if tokens.dim() != SAMPLES_AND_PLACES or tokens.shape[0] < SAMPLES_AND_PLACES:
-        return
-    with torch.autograd.profiler.record_function(LOOK):
-        tokens = tokens.detach()
-        used = (tokens != tokens[0, -1]).any(0).nonzero()
-        until = int(used[-1]) + 1 if len(used) else 0
-    if 0 < until < tokens.shape[1]:
-        _tell(torch, f"{FILLED}{until}/{tokens.shape[1]}", [])
-
-
 def _tell_state(torch: Any, state: list[Any]) -> None:
     parameters = [one for one in state if type(one) is torch.nn.Parameter]
     with torch.autograd.profiler.record_function(STATE):
         for one in parameters:
             one.detach()
-        _tell(torch, BUFFERS, [one for one in state if type(one) is not torch.nn.Parameter])
+        tell(torch, BUFFERS, [one for one in state if type(one) is not torch.nn.Parameter])
 
 
 def _state(torch: Any) -> list[Any]:

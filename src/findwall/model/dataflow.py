@@ -31,7 +31,12 @@ LINE = "findwall::line "  # the job comes to this line: "findwall::line train.py
 LOOK = "findwall::look"  # findwall looks at tensors: nothing of the job's
 TARGETS = "findwall::targets "  # of a loss: those that count, of all, "findwall::targets 614/4096"
 FILLED = "findwall::filled "  # places of a batch up to the end of its longest sample, of all: "… 118/512"
+# Of an attention's mask: positions that it lets through, of all, and blocks of them that have any, of all,
+# "findwall::mask 4063488/67108864 310/4096".
+MASK = "findwall::mask "
 OURS = "findwall::"
+
+MASK_BLOCK = 128  # positions of a side: what kernels that pass over blocks compute or leave out
 
 
 # What an op is for (`dataflow/roles.py`).
@@ -98,9 +103,10 @@ class Observed(msgspec.Struct, frozen=True):
 
 # For nothing: gradients that nobody uses, results that nobody reads, what was computed before in the same
 # step, what every step computes alike, an evaluation in every step; and work on rows: those that are thrown
-# away behind it, that were repeated before it, that an earlier pass has worked on, that only fill a batch up.
+# away behind it, that were repeated before it, that an earlier pass has worked on, that only fill a batch up;
+# and attention to positions that its mask leaves out.
 Needless = Literal[
-    "gradients", "unread", "always", "twice", "evaluation", "dropped", "repeated", "grown", "filled"
+    "gradients", "unread", "always", "twice", "evaluation", "dropped", "repeated", "grown", "filled", "masked"
 ]
 
 
@@ -115,7 +121,8 @@ class Unneeded(msgspec.Struct, frozen=True):
     gradients: int = 0  # parameters whose gradient nobody takes away, of a step
     by_graph: bool = True  # else by gradients that are only added up
     # Where rows are too many:
-    left: F64 | None = None  # for each atom, the share that has to be done
+    left: F64 | None = None  # for each atom, the share that has to be done; under a mask by whole blocks
+    through: F64 | None = None  # for each atom under a mask, the share of positions that it lets through
     near: Bool | None = None  # for each atom: no other product lies between it and what picks the rows
     pick: str = ""  # the job's own line that picks or repeats them
 
