@@ -22,6 +22,7 @@ import numpy as np
 
 from findwall.facts.gains import launch_idle
 from findwall.facts.host_loops import mostly_in_loops
+from findwall.facts.user_lines import loops_in_python
 from findwall.facts.waiting_rounds import waiting_rounds
 from findwall.facts.waits import common_sync
 from findwall.fixes import (
@@ -39,7 +40,7 @@ from findwall.fixes import (
     unless,
 )
 from findwall.fixes.refusals import ON_CORES, REPLAYED
-from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, NEARLY_ALL, WORTH_IT
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MENTION_SHARE, NEARLY_ALL, WORTH_IT
 from findwall.replay.change import Change, HostWork, Ready, without
 from findwall.work.work_facts import TOO_SMALL_NS, WorkFacts
 
@@ -74,7 +75,9 @@ def _is_last(facts: Facts) -> bool:
     waits = (facts.recoverable_ms("host-sync") or 0.0) > WORTH_IT * step_ms(facts)
     # A graph reads the same memory again: what lies elsewhere in every step would have to be copied there.
     waits |= (facts.wandering or 0) > MAJORITY_SHARE * small_kernels(facts)
-    return waits or waiting_rounds(facts) is not None or mostly_in_loops(facts)
+    # Python of the job's own that works between its ops makes what they read: no graph does that.
+    works = facts.spent_ms("host-work") > FAIR_PART * step_ms(facts) and loops_in_python(facts)
+    return waits or works or waiting_rounds(facts) is not None or mostly_in_loops(facts)
 
 
 def _best(facts: WorkFacts) -> Change:

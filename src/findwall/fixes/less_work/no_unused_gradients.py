@@ -1,10 +1,11 @@
-"""Leave gradients out that no optimizer uses: `requires_grad_(False)` or `torch.no_grad()`.
+"""Leave gradients out that no optimizer uses: `.detach()`, `requires_grad_(False)` or `torch.no_grad()`.
 
 What it does:
 A teacher, a frozen backbone or a fixed encoder whose parameters still require gradients is kept in the graph:
 autograd saves its activations, works its whole backward pass out, and adds the result to gradients that
 nobody reads or takes away. With `module.requires_grad_(False)`, or called under `torch.no_grad()`, only its
-forward pass is left.
+forward pass is left. A critic's loss that is given what a generator made works the generator's backward pass
+out as well, and throws it away before the generator's own: `critic(made.detach())` stops there.
 
 When it does not help:
 Where something that is trained comes before those layers, its gradient has to pass through them: then only

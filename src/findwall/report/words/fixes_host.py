@@ -145,9 +145,10 @@ WORDS: dict[str, Words] = {
     "without-gradients/forward-work": _forward_work,
     "no-unused-gradients/none": "no gradient is worked out that nobody takes away",
     "no-unused-gradients/found": _with_place(
-        "Leave out gradients that no optimizer uses: `requires_grad_(False)` for what is not trained, or "
-        "`torch.no_grad()` around its call{where}. [[{parameters:,} parameters get gradients that are only "
-        "added up (if no optimizer steps them now and then). ]]Their backward pass takes {spent_ms:per_step}."
+        "Leave out gradients that no optimizer uses: `.detach()` what a loss is given and does not train, "
+        "`requires_grad_(False)` for what is never trained, or `torch.no_grad()` around its call{where}. "
+        "[[{parameters:,} parameters get gradients that are only added up (if no optimizer steps them now and "
+        "then). ]]Their backward pass takes {spent_ms:per_step}."
     ),
     "no-unread-results/none": "nothing is computed that nobody reads, as far as that was seen",
     "no-unread-results/found": _with_place(
@@ -286,6 +287,7 @@ WORDS: dict[str, Words] = {
     ),
     "vectorise-loop/unseen": "nobody saw which line the host stood on: `findwall run` or with_stack=True",
     "vectorise-loop/in-libraries": "the host was seen inside libraries, not in loops of its own",
+    "vectorise-loop/no-loop": "the lines on which the host was seen stand in no loop within the step",
     "vectorise-loop/in-ops": "the host computes inside single ops, in no loop of Python",
     "vectorise-loop/seen-at": _seen_at,
 }
