@@ -463,6 +463,18 @@ def test_sampled_lines_say_where_the_host_stood() -> None:
     assert "log.py:12" in in_words(FIXES["move-io-off-step"].advise(facts))
 
 
+def test_no_graph_does_what_the_jobs_own_python_does() -> None:
+    """Where a library is at work between the ops nobody knows what it makes."""
+    own, library = (
+        facts_of(
+            job("json_logging").timeline, step_ms=31.8, host_lines=(HostLine("tree.py:24", "find", 0.8, at),)
+        )
+        for at in ("", "json/encoder.py:12 iterencode")
+    )
+    told = [FIXES["cuda-graphs"].use(facts) for facts in (own, library)]
+    assert [isinstance(one, Use) and one.after_others for one in told] == [True, False]
+
+
 def test_small_calls_are_warned_of_the_compilers_default_mode() -> None:
     given, refused = prescribe(job("inference"), "launch-bound")
     assert {"cuda-graphs", "reduce-overhead"} <= {one.fixes[0] for one in given}

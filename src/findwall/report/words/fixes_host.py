@@ -147,8 +147,8 @@ WORDS: dict[str, Words] = {
     "no-unused-gradients/found": _with_place(
         "Leave out gradients that no optimizer uses: `.detach()` what a loss is given and does not train, "
         "`requires_grad_(False)` for what is never trained, or `torch.no_grad()` around its call{where}. "
-        "[[{parameters:,} parameters get gradients that are only added up (if no optimizer steps them now and "
-        "then). ]]Their backward pass takes {spent_ms:per_step}."
+        "[[{parameters:,} parameters get gradients that are only added up (if no optimizer steps them now "
+        "and then). ]]Their backward pass takes {spent_ms:per_step}."
     ),
     "no-unread-results/none": "nothing is computed that nobody reads, as far as that was seen",
     "no-unread-results/found": _with_place(
