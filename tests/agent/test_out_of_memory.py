@@ -139,8 +139,11 @@ OWN = "Including non-PyTorch memory, this process has {} GiB memory in use. "
 @pytest.mark.parametrize(
     ("error", "cause", "helps"),
     [
-        (said_by_torch(free=8, cached=0), "fragmentation", "expandable_segments:True"),
-        (said_by_torch(asked=4, free=1, cached=3.5), "fragmentation", "expandable_segments:True"),
+        (said_by_torch(asked=4, free=1, cached=4), "fragmentation", "expandable_segments:True"),
+        (said_by_torch(4, 1, 75, 3.5), "size", "Only 1.0 GiB of 80.0 GiB was free, and 3.5 GiB in"),
+        (said_by_torch(free=8, cached=0), "unknown", "8.0 GiB was free"),
+        (said_by_torch(4, 40, 33, 5, allowed="40.00 GiB allowed; "), "fragmentation", "expandable"),
+        (said_by_torch(4, 40, 33, 3.5, allowed="40.00 GiB allowed; "), "limit", "memory_fraction"),
         (said_by_torch(process=OWN.format("79.00")), "size", "checkpoint activations"),
         (said_by_torch(asked=90, process=OWN.format("79.00")), "size", "compute it in parts"),
         (said_by_torch(process=OWN.format("30.00")), "others", "nvidia-smi"),
@@ -165,7 +168,7 @@ def test_an_allocator_that_grows_its_segments_already_is_told_otherwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-    found = failed(said_by_torch(free=8))
+    found = failed(said_by_torch(cached=8))
     assert found.is_expandable and "Pad or bucket" in spoken(failure_claim(found))
 
 

@@ -13,8 +13,13 @@ import pytest
 
 from captures import FIXTURES
 from findwall.examine import examine
-from findwall.model.answers.memory_answer import CaughtFailures, MemoryKindRow, OutOfMemory
-from findwall.model.diagnosis import Diagnosis
+from findwall.model.answers.memory_answer import (
+    CaughtFailures,
+    FailureGrowth,
+    MemoryKindRow,
+    OutOfMemory,
+)
+from findwall.model.diagnosis import Diagnosis, to_json
 from findwall.model.machine import MemoryTotals
 from findwall.model.measurement import (
     KnownAddresses,
@@ -191,6 +196,18 @@ def test_a_job_that_died_before_any_step_gets_that_as_its_answer(tmp_path: Path)
     hidden, _ = redacted(found, None)
     assert "OUT OF MEMORY" in to_text(hidden)
     assert "train.py" not in hidden.wall.sentence and "20.0 GiB" in hidden.wall.sentence
+
+
+def test_who_keeps_what_grew_is_the_jobs_own_affair(tmp_path: Path) -> None:
+    grew = FailureGrowth(3.0, 2, 16, "self.secrets", "fit_secret", 20, 20)
+    died = msgspec.structs.replace(DIED, cause="growth", growth=grew)
+    path = folder(tmp_path, trace=False, steps=StepColumns(), oom=died, job_ended="OutOfMemoryError")
+    found = read(path)
+    assert "`self.secrets` in fit_secret holds 20 tensors" in found.wall.sentence
+    hidden, _ = redacted(found, None)
+    assert "`variable 1` in function 1 holds 20 tensors" in hidden.wall.sentence
+    assert "secret" not in to_json(hidden).decode() and hidden.memory.oom is not None
+    assert hidden.memory.oom.cause == "growth"
 
 
 def test_failures_that_the_job_lived_on_after_are_one_line(tmp_path: Path) -> None:

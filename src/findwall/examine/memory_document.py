@@ -21,6 +21,7 @@ from findwall.memory.traced_history import traced_history
 from findwall.model.answers.memory_answer import (
     DeviceMemory,
     DriverCalls,
+    FailureCause,
     Fragmentation,
     Memory,
     MemoryBatch,
@@ -224,10 +225,17 @@ def _oom(facts: DeviceMemoryFacts) -> OutOfMemory | None:
         left / GIB,
         found.free / GIB,
         found.largest_free / GIB,
-        "fragmentation" if asked <= found.free + left else "size",
+        _cause(asked, found.free, left),
         facts.phases.of(at),  # type: ignore[arg-type]
         _place(facts, line),
     )
+
+
+def _cause(asked: int, cached: int, left: int) -> FailureCause:
+    """Pieces of the cache serve no request together with what is free elsewhere."""
+    if asked <= cached:
+        return "fragmentation"
+    return "size" if asked > left else "unknown"
 
 
 def _curve(facts: DeviceMemoryFacts) -> MemoryCurve | None:

@@ -110,6 +110,7 @@ PACKAGES = (
 # Names in claims that are not looked up, and what they are called then.
 CALLED = {
     "function": "function",
+    "holder": "variable",
     "thread": "thread",
     "asked": "what was asked",
     "device": "device",

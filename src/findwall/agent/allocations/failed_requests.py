@@ -13,17 +13,23 @@ from types import TracebackType
 from typing import Any
 
 from findwall.agent.allocations.failure_text import FailureText, failure_text
+from findwall.agent.allocations.growth_at_failure import AtFailure, growth_until
+from findwall.agent.allocations.kept_tensors import Growth, holder
 from findwall.agent.allocations.known_addresses import HOST, known_addresses
+from findwall.agent.allocations.memory_totals import Totals
 from findwall.agent.allocations.oom_observer import Failures
+from findwall.agent.allocations.state_in_making import full_state
 from findwall.agent.timing.sampler import is_library, short
 from findwall.machine.host_memory import host_limit, resident
 from findwall.model.answers.memory_answer import (
     CaughtFailures,
     FailureCause,
+    FailureGrowth,
     MemoryKindRow,
     MemoryPhase,
     OutOfMemory,
 )
+from findwall.model.catalogue import MENTION_SHARE
 from findwall.units import GIB
 
 # What a process takes of a device for its context and libraries: with less than that nobody else is there.
@@ -32,18 +38,30 @@ SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 EXPANDABLE = "expandable_segments:true"
 MOST_OBJECTS = 1_000_000  # of Python's that are looked through: half a second
 MOST_CAUSES = 5  # exceptions that one was raised from
+MODEL = ("parameters", "gradients", "optimizer-state")
 
 
-def failed_request(error: BaseException | None, torch: Any, seen: Failures | None) -> OutOfMemory | None:
-    """None where the job ended of something else. A device that is not up yet stays so."""
+def failed_request(
+    error: BaseException | None,
+    torch: Any,
+    seen: Failures | None,
+    totals: Totals | None = None,
+    step: int = 0,
+) -> OutOfMemory | None:
+    """None where the job ended of something else. A device that is not up yet stays so. `step`: the last that
+    ended."""
     for _ in range(MOST_CAUSES):
         if error is None:
             return None
         text = failure_text(error)
         if text is not None:
-            if text.on_host:
-                return _of_host(text, error, torch)
-            return _of_device(text, error, torch, seen) if torch.cuda.is_initialized() else None
+            if not text.on_host and not torch.cuda.is_initialized():
+                return None
+            found = _of_host(text, error, torch) if text.on_host else _of_device(text, error, torch, seen)
+            if totals is not None:
+                with suppress(Exception):  # the job's own objects may be anything
+                    _tell_growth(found, error, torch, totals, step)
+            return found
         error = error.__cause__
     return None
 
@@ -52,18 +70,20 @@ def _of_host(text: FailureText, error: BaseException, torch: Any) -> OutOfMemory
     held, limit = resident(), host_limit()
     left = None if held is None or limit is None else limit - held.allocated
     cause: FailureCause = "unknown" if text.asked is None or left is None or text.asked <= left else "size"
+    phase = _phase(error)
     return OutOfMemory(
         _gib(text.asked),
         _gib(left),
         None,
         None,
         cause,
-        _phase(error),
+        phase,
         _line(error),
         on_host=True,
         total_gib=_gib(limit),
         held_gib=_gib(None if held is None else held.allocated),
         kinds=_kinds(torch, HOST, None if held is None else held.allocated),
+        state_gib=_gib(full_state(torch, HOST, MOST_OBJECTS) if phase == "optimizer" else None),
     )
 
 
@@ -79,13 +99,14 @@ def _of_device(text: FailureText, error: BaseException, torch: Any, seen: Failur
     cached = _or(text.cached, max(reserved - allocated, 0))
     others = max(total - free - _or(text.own, allocated + cached + CONTEXT_BYTES), 0)
     asked = last.asked if last is not None else text.asked
+    phase = _phase(error)
     return OutOfMemory(
         _gib(asked),
         _gib(free),
         _gib(cached),
         None,
-        _cause(asked, free, cached, others, text.allowed, allocated),
-        _phase(error),
+        _cause(asked, free, cached, others, text.allowed, allocated + cached),
+        phase,
         _line(error) or (last.place if last is not None else None),
         device=device,
         total_gib=_gib(total),
@@ -94,19 +115,43 @@ def _of_device(text: FailureText, error: BaseException, torch: Any, seen: Failur
         held_gib=_gib(allocated),
         kinds=_kinds(torch, device, allocated),
         is_expandable=any(EXPANDABLE in os.environ.get(name, "").lower() for name in SETTINGS),
+        state_gib=_gib(full_state(torch, device, MOST_OBJECTS) if phase == "optimizer" else None),
     )
 
 
 def _cause(
-    asked: int | None, free: int, cached: int, others: int, allowed: int | None, allocated: int
+    asked: int | None, free: int, cached: int, others: int, allowed: int | None, reserved: int
 ) -> FailureCause:
+    """Before it gives up torch hands back what of its cache it can: the rest lies in pieces, between blocks
+    in use, and serves no request together with what is free elsewhere."""
     if asked is None:
         return "unknown"
-    if allowed is not None and asked <= free and allocated + asked > allowed:
-        return "limit"
-    if asked <= free + cached:
+    if asked <= cached:
         return "fragmentation"
-    return "others" if asked <= free + cached + others else "size"
+    if asked > free:
+        return "others" if asked <= free + others else "size"
+    most = None if allowed is None else (1 - MENTION_SHARE) * allowed  # figures in a message are rounded
+    return "limit" if most is not None and reserved + asked > most else "unknown"
+
+
+def _tell_growth(found: OutOfMemory, error: BaseException, torch: Any, totals: Totals, step: int) -> None:
+    """Where the job kept something of every step, that is the cause: without it the request had fitted. Only
+    a limit stays one."""
+    device = HOST if found.device is None else found.device
+    left = (found.device_free_gib or 0.0) + (found.free_gib or 0.0)
+    model = sum(row.gib for row in found.kinds if row.kind in MODEL)
+    asked = None if found.asked_gib is None else found.asked_gib * GIB
+    failure = AtFailure(step, (found.held_gib or 0.0) * GIB, model * GIB, asked, left * GIB)
+    seen = growth_until(totals.looks(None if found.on_host else device), failure)
+    if seen is None:
+        return
+    growth = FailureGrowth(seen.bytes_per_step / GIB, seen.first, seen.last)
+    found.growth, found.cause = growth, found.cause if found.cause == "limit" else "growth"
+    nodes = (totals.nodes_per_step(torch, step) or 0.0) * (step - seen.first)
+    kept = holder(error, torch, device, Growth(seen.grown, nodes))
+    if kept is not None:
+        growth.holder, growth.function = kept.name, kept.function
+        growth.tensors, growth.graphs = kept.tensors, kept.graphs
 
 
 def _or(told: int | None, otherwise: int) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from findwall.model.answers.memory_answer import CaughtFailures, OutOfMemory
+from findwall.model.answers.memory_answer import CaughtFailures, FailureGrowth, OutOfMemory
 from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.model.claims import Claim, Figure, lines
+from findwall.model.claims import Claim, Figure, known, lines
 
 MODEL = ("parameters", "gradients", "optimizer-state")  # what no smaller batch makes less
 
@@ -30,10 +30,17 @@ def failure_claim(oom: OutOfMemory) -> Claim:
         held: dict[str, Figure] = {"held_gib": oom.held_gib, "on_host": oom.on_host}
         held |= {f"{row.kind.replace('-', '_')}_gib": row.gib for row in oom.kinds}
         parts.append(Claim("memory-failed/held", held))
-    parts.append(Claim(f"memory-failed/{oom.cause}", figures))
+    if oom.cause != "growth":
+        parts.append(Claim(f"memory-failed/{oom.cause}", figures))
+    if oom.growth is not None:
+        parts.append(_growth(oom.growth))
+    if _makes_state(oom):
+        parts.append(Claim("memory-failed/state", {"state_gib": oom.state_gib}))
     helps = _helps(oom)
     if helps:
         parts.append(Claim(f"memory-helps/{helps}", {"rest_gib": _rest(oom)}, places=lines(oom.line)))
+    if oom.growth is not None:
+        parts.append(Claim(f"memory-helps/{_keeps(oom.growth)}"))
     return Claim("memory/failed", parts=parts)
 
 
@@ -41,18 +48,46 @@ def _helps(oom: OutOfMemory) -> str:
     """The first thing to do; nothing where the cause is unknown."""
     if oom.cause == "fragmentation":
         return "sizes-alike" if oom.is_expandable else "expandable-segments"
+    if oom.cause == "size" and _makes_state(oom):
+        return "less-state"
     if oom.cause == "size":
         if oom.asked_gib is not None and oom.total_gib is not None and oom.asked_gib > oom.total_gib:
             return "in-parts"
         model = sum(row.gib for row in oom.kinds if row.kind in MODEL)
         if oom.on_host:
             return "host"
-        return "shard" if oom.held_gib and model > MAJORITY_SHARE * oom.held_gib else "smaller-batch"
+        if oom.held_gib and model > MAJORITY_SHARE * oom.held_gib:
+            return "shard"
+        return "optimizer" if oom.phase == "optimizer" else "smaller-batch"
     return {"limit": "raise-limit", "others": "end-others"}.get(oom.cause, "")
 
 
+def _makes_state(oom: OutOfMemory) -> bool:
+    return oom.state_gib is not None and oom.cause in ("size", "others", "limit")
+
+
 def _rest(oom: OutOfMemory) -> float | None:
+    """What is no part of the model, where the job's model was seen at all."""
+    if not any(row.kind in MODEL for row in oom.kinds):
+        return None
     return next((row.gib for row in oom.kinds if row.kind == "unknown"), None)
+
+
+def _growth(growth: FailureGrowth) -> Claim:
+    figures: dict[str, Figure] = {
+        "grown_gib": growth.gib_per_step,
+        "first_step": growth.first_step,
+        "last_step": growth.last_step,
+        "tensors": growth.tensors,
+        "graphs": growth.graphs,
+    }
+    return Claim("memory-failed/growth", figures, known(holder=growth.holder, function=growth.function))
+
+
+def _keeps(growth: FailureGrowth) -> str:
+    if growth.holder is None:
+        return "find-kept"
+    return "keep-numbers" if growth.graphs else "keep-on-host"
 
 
 def caught_claim(caught: CaughtFailures) -> Claim:

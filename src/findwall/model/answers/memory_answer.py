@@ -74,7 +74,19 @@ class MemoryGrowth(msgspec.Struct):
     full_in_s: float | None = None  # from when it was last looked at
 
 
-FailureCause = Literal["size", "fragmentation", "limit", "others", "unknown"]
+FailureCause = Literal["size", "fragmentation", "limit", "others", "growth", "unknown"]
+
+
+class FailureGrowth(msgspec.Struct):
+    """What a job that ran out of memory kept of every step, seen at ends of steps."""
+
+    gib_per_step: float
+    first_step: int  # from which on it grew, by the job's own count
+    last_step: int  # at which it was last seen
+    holder: str | None = None  # what keeps it, as the job calls it
+    function: str | None = None  # in which it is called so; null: in a module
+    tensors: int = 0  # that it holds
+    graphs: int = 0  # how many of them keep what backward waits for
 
 
 class OutOfMemory(msgspec.Struct):
@@ -84,7 +96,8 @@ class OutOfMemory(msgspec.Struct):
     device_free_gib: float | None  # that the driver still had
     free_gib: float | None  # in the cache
     largest_free_gib: float | None  # in one piece
-    # More than there is; as much was free, but in pieces; this process may not have more; others have it.
+    # More than there is; as much was free in torch's cache, but in pieces; this process may not have more;
+    # others have it; the job keeps something of every step.
     cause: FailureCause
     phase: MemoryPhase
     line: str | None
@@ -96,6 +109,8 @@ class OutOfMemory(msgspec.Struct):
     held_gib: float | None = None  # by the job's tensors
     kinds: list[MemoryKindRow] = []  # of what was held, as far as the job knows it; they add up to it
     is_expandable: bool = False  # the allocator could already grow its segments
+    state_gib: float | None = None  # of the optimizer, once complete: it was being made
+    growth: FailureGrowth | None = None
 
 
 class CaughtFailures(msgspec.Struct):

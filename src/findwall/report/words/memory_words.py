@@ -39,9 +39,12 @@ def _peak(claim: Claim) -> str:
 
 def _failed(claim: Claim) -> str:
     asked = format_gib(number(claim, "asked_gib"))
-    if claim.figures.get("cause") == "fragmentation":
-        return f"A request for {asked} failed although as much was free, in pieces. "
-    return f"A request for {asked} failed: less than that was free. "
+    why = {
+        "fragmentation": " although as much was free, in pieces",
+        "size": ": less than that was free",
+        "growth": ": the job keeps something of every step",
+    }
+    return f"A request for {asked} failed{why.get(str(claim.figures.get('cause')), '')}. "
 
 
 PRICES = {
@@ -89,6 +92,20 @@ def _held(claim: Claim) -> str:
     return f"{held}: {', '.join(parts[:-1])} and {parts[-1]}." if parts[1:] else f"{held}."
 
 
+def _growth(claim: Claim) -> str:
+    figures, holder = claim.figures, claim.names.get("holder")
+    grown = format_gib(number(claim, "grown_gib"))
+    told = (
+        f"Memory held at the ends of steps grew by about {grown} per step, from step "
+        f"{figures['first_step']:,} to step {figures['last_step']:,}: the job keeps something of every step."
+    )
+    if not holder:
+        return told
+    where = f" in {claim.names['function']}" if "function" in claim.names else ""
+    graphs = " with their graphs" if figures["graphs"] else ""
+    return f"{told} `{holder}`{where} holds {figures['tensors']:,} tensors{graphs}."
+
+
 _SHARD = (
     "Parameters, gradients and optimizer state are most of it, and no smaller batch makes them less. "
     "Shard them over several GPUs (FSDP), or take an optimizer with less state."
@@ -98,10 +115,12 @@ WORDS: dict[str, Words] = {
     "memory/failed": lambda claim: " ".join(spoken(part) for part in claim.parts),
     "memory-failed/asked": _asked,
     "memory-failed/held": _held,
-    "memory-failed/size": "That is more than was free: {device_free_gib:gib}[[ on the device and "
-    "{free_gib:gib} in torch's cache]], of {total_gib:gib} in all.",
+    "memory-failed/size": "Only {device_free_gib:gib} of {total_gib:gib} was free[[, and {free_gib:gib} in "
+    "torch's cache]].",
     "memory-failed/fragmentation": "As much was free, but in pieces: {free_gib:gib} in torch's cache and "
     "{device_free_gib:gib} on the device.",
+    "memory-failed/growth": _growth,
+    "memory-failed/state": "The optimizer was making its state, which takes {state_gib:gib} once complete.",
     "memory-failed/limit": "{device_free_gib:gib} of the device was free: the limit of this process stopped "
     "it, {limit_gib:gib} of {total_gib:gib}.",
     "memory-failed/others": "Other processes hold {others_gib:gib} of the {total_gib:gib} of this device; "
@@ -119,6 +138,15 @@ WORDS: dict[str, Words] = {
     "[[ at {places[0]}]], or compute it in parts.",
     "memory-helps/host": "Load or keep less at a time, or run on a machine with more memory.",
     "memory-helps/shard": _SHARD,
+    "memory-helps/less-state": "No smaller batch makes it less. Take an optimizer with less state, such as "
+    "SGD with momentum or an 8-bit AdamW, or shard it over several GPUs (FSDP).",
+    "memory-helps/optimizer": "Pass foreach=False to the optimizer, which then updates one parameter at a "
+    "time, or take one with less state.",
+    "memory-helps/keep-numbers": "Append `x.item()` or `x.detach()`, not the tensor itself, which keeps all "
+    "that it was computed from.",
+    "memory-helps/keep-on-host": "Append `x.item()` or `x.cpu()`, or empty it now and then.",
+    "memory-helps/find-kept": "Look for lists that tensors are appended to, and for sums of losses: keep "
+    "`loss.item()` or `loss.detach()` instead.",
     "memory-helps/smaller-batch": "Halve the batch, or checkpoint activations[[: {rest_gib:gib} is not the "
     "model]].",
     "memory/caught": "The job went on after {count:,} requests for memory that failed[[, the largest of "
