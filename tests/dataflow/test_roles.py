@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from torch import nn
 
 from dataflow_observed import Step, benchmark, facts_with_flow, flow_of
-from findwall.agent import observing
+from findwall.agent.tracing.value_counts import tell
 from findwall.dataflow.linking import Flow
 from findwall.dataflow.roles import roles
 from findwall.facts.beside_the_model import beside_the_model
@@ -190,9 +190,9 @@ def acting() -> Step:
     def step() -> None:
         with torch.no_grad():
             actions = net(world)
-            observing._tell(torch, SEEN, [actions])
+            tell(torch, SEEN, [actions])
             right = (net(lessons) > 0).float().mean()
-            observing._tell(torch, SEEN, [right])
+            tell(torch, SEEN, [right])
         net(lessons).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
