@@ -112,3 +112,23 @@ def filled_up(length: int) -> Facts:
 
     with tempfile.TemporaryDirectory() as folder:
         return facts_with_flow(step, Path(folder))
+
+
+@cache
+def attending(window: int, by_mask: bool = True) -> Facts:
+    """Attention of 768 tokens to so many before each, by a mask; or causal by the flag."""
+    tokens = 768
+    apart = torch.arange(tokens)[:, None] - torch.arange(tokens)
+    mask = (apart >= 0) & (apart < window) if by_mask else None
+    layer = torch.nn.Linear(32, 96)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3)
+
+    def step() -> None:
+        q, k, v = layer(torch.randn(1, tokens, 32)).view(1, tokens, 6, 16).transpose(1, 2).chunk(3, 1)
+        out = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+        out.square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    with tempfile.TemporaryDirectory() as folder:
+        return facts_with_flow(step, Path(folder))

@@ -1,5 +1,6 @@
 """What a step does for nothing: gradients that nobody uses, results that nobody reads, what was computed
-before in the same step, what every step computes alike, and rows that need no work.
+before in the same step, what every step computes alike, rows that need no work, and attention that a mask
+leaves out.
 
 Told by the graph of the step where there is one. Without one, only gradients are known that are added up and
 never taken away (`added_gradients.py`).
@@ -14,6 +15,7 @@ from findwall.dataflow.added_gradients import unused_gradients
 from findwall.dataflow.grown_rows import new_rows
 from findwall.dataflow.joining import Joined
 from findwall.dataflow.linking import Flow, in_backward, judged, owners, rows_under
+from findwall.dataflow.masked_attention import under_masks
 from findwall.dataflow.padded_rows import filled_rows
 from findwall.dataflow.repeats import repeats
 from findwall.dataflow.row_work import RowWork, row_work
@@ -58,13 +60,19 @@ def _by_graph(facts: WorkFacts, graph: Joined) -> tuple[Unneeded, ...]:
         atoms = np.flatnonzero(mine)
         found.append(_told(facts, graph, kind, atoms, op[atoms]))
     rows = row_work(graph.flow)
-    for kind, (left, picks) in _left(graph.flow, rows).items():
+    lefts = _left(graph.flow, rows)
+    blocks, through = (share[forward_heads(graph.flow)] for share in under_masks(graph.flow))
+    lefts["masked"] = blocks, {}
+    for kind, (left, picks) in lefts.items():
         atoms = np.flatnonzero(free & (left[np.maximum(op, 0)] != 1.0))
         saved = own[atoms] * (1.0 - left[op[atoms]])
         if saved.sum() < MENTION_SHARE * own.sum():
             continue
         free[atoms] = False
         one = _told(facts, graph, kind, atoms, op[atoms])
+        if kind == "masked":
+            found.append(replace(one, left=left[op[atoms]], through=through[op[atoms]]))
+            continue
         near = rows.near[forward_heads(graph.flow)[op[atoms]]]
         found.append(
             replace(one, left=left[op[atoms]], near=near, pick=_pick(graph.flow, picks, op[atoms], saved))

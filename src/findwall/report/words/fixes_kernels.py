@@ -57,6 +57,19 @@ def _compiled_already(claim: Claim) -> str:
     return f"the model is already compiled{generated}"
 
 
+def _block_sparse(claim: Claim) -> str:
+    return fill(
+        "Attend only where the mask{where} lets anything through: that is {left_share:share} of its blocks "
+        "of {side} × {side} ({through_share:share} of positions), and all are computed for "
+        "{spent_ms:per_step}. "
+        "For a window or packed sequences, write `torch.compile(flex_attention)(q, k, v, "
+        "block_mask=create_block_mask(rule, None, None, L, L))`; or make each packed sequence a row of the "
+        "batch, or attend chunk by chunk, without that mask.",
+        claim,
+        where=at(claim),
+    )
+
+
 def _custom(claim: Claim) -> str:
     cores = ", on {threads} of {cores} cores." if claim.figures["cores"] else "."
     return fill(
@@ -193,6 +206,19 @@ WORDS: dict[str, Words] = {
     "cudnn-benchmark/shapes-change": (
         "the convolutions' shapes change from step to step: each new one would be timed again"
     ),
+    "block-sparse-attention/no-attention": "nothing calls `F.scaled_dot_product_attention` in this step",
+    "block-sparse-attention/no-shapes": (
+        "the trace has no shapes (record_shapes=True) by which masks of attention could be told"
+    ),
+    "block-sparse-attention/no-mask": "no attention of this step has a mask of queries by keys",
+    "block-sparse-attention/not-seen": (
+        "nobody saw how much the masks of attention let through (`findwall run` looks at them)"
+    ),
+    "block-sparse-attention/mostly-needed": (
+        "no mask of attention that was looked at leaves out most of what takes time; a plain causal one is a "
+        "flag, `is_causal=True`"
+    ),
+    "block-sparse-attention/found": _block_sparse,
     "cudnn-benchmark/no-shapes": "whether the convolutions' shapes change is not known: record_shapes=True",
     "cudnn-benchmark/switch-on": (
         "Set `torch.backends.cudnn.benchmark = True` before the first step: convolutions of fixed shapes run "

@@ -204,14 +204,18 @@ WORDS: dict[str, Words] = {
     "an earlier pass of the model has worked on[[ ({places[0]})]]",
     "unneeded-work/filled": "{opening} goes to work that nobody needs, {most_ms:ms} of it to places that "
     "only fill the batch up[[ ({places[0]})]]",
+    "unneeded-work/masked": "{opening} goes to work that nobody needs, {most_ms:ms} of it to "
+    "attention whose mask leaves most of it out[[ ({places[0]})]]",
     "unneeded-work/unknown": "It is unknown whether the step does work that nobody needs: nobody saw "
     "what its ops read (`findwall run` does).",
-    "advise/no-unused-gradients": "take what is not trained out of the graph, with "
+    "advise/no-unused-gradients": "take what is not trained out of the graph, with `.detach()`, "
     "`requires_grad_(False)` or `torch.no_grad()`",
     "advise/no-unread-results": "leave it out, or compute it only in the steps that use it",
     "advise/reuse-results": "keep the first result",
     "advise/evaluate-less-often": "evaluate every n steps",
     "advise/compute-once": "compute it once, before the loop",
+    "advise/block-sparse-attention": "attend only where the mask lets anything through, with a mask of "
+    "blocks (flex_attention) or with each packed sequence as a row of the batch",
     "advise/kv-cache": "keep keys and values of earlier tokens",
     "advise/less-padding": "fill a batch up to its longest sample only",
     "advise/fewer-rows": "pick rows before the work, and repeat them behind it",
