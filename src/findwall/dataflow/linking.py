@@ -285,9 +285,11 @@ class _Walk:
             shape, lifts = self._seen.regions[region], way == MAKE and self._is_named(row, LIFTS)
             if way != MAKE:
                 storage = self._at(row, place, device)
-            elif storage is None or (storage.born < row and not is_given):
-                storage = self._new(place, device, row)
-            elif lifts and self._is_number(storage, shape, dtype, device, tensor):
+            elif (
+                storage is None
+                or (storage.born < row and not is_given)
+                or (lifts and self._is_number(storage, shape, dtype, device, tensor))
+            ):
                 storage = self._new(place, device, row)
             storage.tensors.add((tensor, dtype))
             if way == MAKE and is_given and (storage.writes or not lifts):
