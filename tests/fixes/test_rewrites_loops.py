@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from findwall.causes import Told, all_causes
+from findwall.causes.verdict import decide
 from findwall.facts.facts import Facts
 from findwall.fixes import CannotTell, NoUse, Outcome, Use, all_fixes
 from findwall.fixes.at_best import step_at_best
@@ -192,3 +194,37 @@ def test_a_gradient_that_is_not_finite_is_left_alone_by_both() -> None:
 def test_halves_count_as_halves() -> None:
     found = said("narrow-copies", loop_calls.uploading(kind=HALF))
     assert isinstance(found, Use) and found.claim.figures["size"] == 2
+
+
+# -- what the host calls for the device ------------------------------------------------------------------
+
+
+def drawing(routine: str = "numpy.random.choice", looped: bool | None = False, copies: str = "h") -> Facts:
+    """The host stands on one line for most of a step, then sends something to the device."""
+    seen = (HostLine("train.py:8", "train", 0.6, "", routine, looped),)
+    cpu, gpu = "       coo" * 4, f"        {copies}m" * 4
+    return facts_of(sketch(cpu, gpu, "|         " * 4), host_lines=seen)
+
+
+def test_what_a_generator_draws_on_the_host_is_drawn_on_the_device() -> None:
+    facts = drawing()
+    assert decide(facts).cause == "host-work"
+    found = FIXES["make-on-device"].advise(facts)
+    assert isinstance(found, Use) and found.claim.id == "make-on-device/routine"
+    assert found.claim.places == ["train.py:8"] and found.condition == "result-goes-to-device"
+    assert step_at_best(FIXES["make-on-device"], found, facts) < 0.5 * facts.step
+    told = all_causes()["host-work"].says(facts)
+    assert isinstance(told, Told) and told.action.id == "advise/make-on-device"
+    loop = FIXES["vectorise-loop"].advise(facts)
+    assert isinstance(loop, NoUse) and loop.claim.id == "vectorise-loop/no-loop"
+
+
+@pytest.mark.parametrize("job", [{"routine": ""}, {"looped": True}, {"copies": "k"}])
+def test_what_is_no_such_routine_or_goes_nowhere(job: dict[str, Any]) -> None:
+    found = FIXES["make-on-device"].advise(drawing(**job))
+    assert isinstance(found, NoUse) and found.claim.id == "make-on-device/none"
+
+
+def test_without_the_source_a_loop_is_still_said_with_an_if() -> None:
+    found = FIXES["vectorise-loop"].advise(drawing(routine="", looped=None))
+    assert isinstance(found, Use) and found.condition == "host-loops"

@@ -99,6 +99,13 @@ def loops_in_python(facts: Facts) -> bool:
     return sum(line.share for line in pure_python(facts)) >= FAIR_PART
 
 
+def routines_called(facts: StepFacts) -> list[HostLine]:
+    """The sampler's lines of the person's own code that call a library's routine on arrays, or draw, in no
+    loop, where the host was often seen on such; most often first."""
+    lines = [line for line in facts.rank.host_lines if line.routine and not line.looped]
+    return _by_share(lines) if sum(line.share for line in lines) >= FAIR_PART else []
+
+
 def saving_ms(facts: StepFacts) -> float:
     """Of the mean step: checkpoints being written, as far as a run timed that."""
     timed = facts.rank.step_times
@@ -114,13 +121,15 @@ def _sampled(facts: StepFacts, between_ops: bool) -> list[HostLine]:
 
 
 def _by_share(lines: Iterable[HostLine]) -> list[HostLine]:
+    known: dict[tuple[str, str], tuple[str, bool | None]] = {}
     shares: dict[tuple[str, str], float] = {}  # one line may have been seen in several functions it calls
     for line in lines:
         shares[line.place, line.function] = shares.get((line.place, line.function), 0.0) + line.share
+        known[line.place, line.function] = (line.routine, line.looped)
     found = sorted(shares, key=lambda key: (bool(LIBRARY.search(key[0])), -shares[key]))
     return [
-        HostLine("/".join(place.split("/")[-2:]), function, min(shares[place, function], 1.0))
-        for place, function in found
+        HostLine("/".join(key[0].split("/")[-2:]), key[1], min(shares[key], 1.0), "", *known[key])
+        for key in found
     ]
 
 

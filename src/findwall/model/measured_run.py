@@ -78,6 +78,8 @@ class HostLine(msgspec.Struct, frozen=True):
     function: str
     share: float  # of the samples
     inside: str = ""  # "linear.py:forward": what of a library it stood in, if anything
+    routine: str = ""  # "numpy.random.choice": what of a library its source calls on arrays, or to draw
+    looped: bool | None = None  # whether a loop within the step holds it; None: its source is unknown
 
 
 class Elapsed(msgspec.Struct, frozen=True):

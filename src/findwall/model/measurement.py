@@ -124,6 +124,8 @@ class Line(msgspec.Struct):
     function: str
     share: float
     inside: str = ""  # the innermost function, where it is another one
+    routine: str = ""  # of a library, public, that its source calls: "numpy.random.choice"
+    looped: bool | None = None  # whether a loop within the step holds it; None: nobody knows its source
 
 
 class Trace(msgspec.Struct):

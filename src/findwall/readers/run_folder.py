@@ -211,7 +211,10 @@ def _read_ranks(path: Path, notes: list[str]) -> list[tuple[Path, Measurement]]:
 
 
 def _lines(rank: Measurement) -> tuple[HostLine, ...]:
-    return tuple(HostLine(line.place, line.function, line.share, line.inside) for line in rank.host_lines)
+    return tuple(
+        HostLine(line.place, line.function, line.share, line.inside, line.routine, line.looped)
+        for line in rank.host_lines
+    )
 
 
 def _read_timeline(

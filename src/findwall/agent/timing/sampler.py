@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from types import FrameType
 
+from findwall.agent.timing.line_source import forget, is_looped, routine_at
 from findwall.agent.timing.thread_stacks import look
 from findwall.model.measurement import Line
 
@@ -55,6 +56,7 @@ class LineSampler:
         self._period = max(SAMPLE_PERIOD_S, seconds / self._wanted)
         self._stop = threading.Event()
         self._seen: Counter[tuple[str, int, str, str]] = Counter()
+        self._ways: dict[tuple[str, int, str, str], tuple[tuple[str, int], ...]] = {}  # lines that led there
         self.samples = 0
         self._thread = threading.Thread(target=self._sample, name="findwall-lines", daemon=True)
 
@@ -84,7 +86,10 @@ class LineSampler:
 
     def _see(self, frame: FrameType) -> None:
         self.samples += 1
-        self._seen[self._place(frame)] += 1
+        place = self._place(frame)
+        self._seen[place] += 1
+        if place not in self._ways:
+            self._ways[place] = _way(frame)
         self._show(frame)
 
     def _show(self, frame: FrameType) -> None:
@@ -111,10 +116,36 @@ class LineSampler:
 
     def lines(self) -> list[Line]:
         top = self._seen.most_common(LINES_KEPT)
-        return [
-            Line(f"{short(file)}:{number}", function, count / self.samples, inside)
-            for (file, number, function, inside), count in top
+        found = [
+            Line(
+                f"{short(place[0])}:{place[1]}",
+                place[2],
+                count / self.samples,
+                place[3],
+                *self._source(place),
+            )
+            for place, count in top
         ]
+        forget()
+        return found
+
+    def _source(self, place: tuple[str, int, str, str]) -> tuple[str, bool | None]:
+        """What the source tells of a line, where anybody can read it."""
+        try:
+            return routine_at(*place[:2]), is_looped(self._ways.get(place, ()))
+        except Exception:  # noqa: BLE001 - fail open: a job's file may be anything
+            return "", None
+
+
+def _way(frame: FrameType) -> tuple[tuple[str, int], ...]:
+    """The lines of the person's own code that are running, the innermost first."""
+    found: list[tuple[str, int]] = []
+    walk: FrameType | None = frame
+    while walk is not None:
+        if not is_library(walk.f_code.co_filename):
+            found.append((walk.f_code.co_filename, walk.f_lineno or 0))
+        walk = walk.f_back
+    return tuple(found)
 
 
 def _function(frame: FrameType) -> str:

@@ -30,7 +30,14 @@ import msgspec
 import numpy as np
 
 from findwall.causes import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figure, Told, known, lines
-from findwall.facts.user_lines import Frame, loops_in_python, parse_frame, sampled, sampled_evidence
+from findwall.facts.user_lines import (
+    Frame,
+    loops_in_python,
+    parse_frame,
+    routines_called,
+    sampled,
+    sampled_evidence,
+)
 from findwall.facts.waits import GAPS_READ, host_op
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.events import TORCH, Kind
@@ -84,6 +91,8 @@ def says(facts: Facts) -> Told:
         unseen = where is None and facts.reading.source != "measured"
         recorder = facts.timeline.header.recorder
         fact = (where or silences[0]).claim("host-work/silence", {"unseen": unseen, "recorder": recorder})
+    if routines_called(facts) and "make-on-device" not in facts.refused:
+        return Told(fact, Claim("advise/make-on-device"))
     # Beside Python in a thread no kernel is issued.
     return Told(fact, Claim("host-work/elsewhere", {"process": loops_in_python(facts)}))
 

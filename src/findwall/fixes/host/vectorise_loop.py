@@ -169,6 +169,9 @@ def _on_the_host(facts: Facts) -> Outcome:
         return cannot_tell("vectorise-loop/unseen")
     if not loops_in_python(facts):
         return no_use("vectorise-loop/in-libraries")
+    lines = [line for line in lines if line.looped is not False]
+    if sum(line.share for line in lines) < FAIR_PART:
+        return no_use("vectorise-loop/no-loop")
     if is_in_host_ops(facts):
         return no_use("vectorise-loop/in-ops")
     figures = {"samples_share": sum(line.share for line in lines), "waits_ms": spent}

@@ -6,6 +6,11 @@ device draws them in one pass over memory, and nothing is copied:
 
     torch.randn(shape, device=device)       # randn_like(x), torch.zeros(shape, device=device)
 
+What numpy or `random` draws, sorts or selects on the host for the device has its like there too:
+
+    torch.randperm(n, device=device)[:k]    # np.random.choice(n, k, replace=False), which shuffles all n
+    torch.sort, torch.unique, torch.histc, torch.where, torch.searchsorted
+
 When it does not help:
 The numbers are few, or the copies are hidden behind other work.
 
@@ -23,10 +28,10 @@ import numpy as np
 from findwall.facts.gradient_free_work import head_of, heads_of
 from findwall.facts.memory_copies import uploaded
 from findwall.facts.rows_by_number import called_by
-from findwall.facts.user_lines import line_of
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, ideal, lines, no_use, step_ms
+from findwall.facts.user_lines import line_of, routines_called
+from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, ideal, lines, no_use, step_ms
 from findwall.fixes.refusals import ON_CORES
-from findwall.model.catalogue import MENTION_SHARE
+from findwall.model.catalogue import FAIR_PART, MENTION_SHARE
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop
 from findwall.step.step_facts import StepFacts
@@ -63,6 +68,9 @@ class _Made(msgspec.Struct, frozen=True):
 
 
 def use(facts: Facts) -> Outcome:
+    called = _by_routine(facts)
+    if called is not None:
+        return called
     found = _made(facts)
     if not found:
         return no_use("make-on-device/none")
@@ -85,6 +93,28 @@ def use(facts: Facts) -> Outcome:
     # Of what the host does meanwhile a trace shows too little for a figure: with it gone, 16.0 ms became 2.0
     # where the replay of the same said 9.7 (H200). At best the copies are gone as well, not only the wait.
     return Use(claim, Change((Drop(rows),)) + ideal(facts, *FIX.moves))
+
+
+def _by_routine(facts: Facts) -> Use | None:
+    """The host stands on a line that calls a routine on arrays, or draws, and copies go to the device."""
+    called, rows = routines_called(facts), uploaded(facts)
+    waits = facts.spent_ms("host-work")
+    if not called or waits <= FAIR_PART * step_ms(facts) or len(rows) == 0:
+        return None
+    first = called[0]
+    figures: Figures = {"samples_share": first.share, "waits_ms": waits}
+    claim = Claim(
+        "make-on-device/routine",
+        figures,
+        {"function": first.function, "routine": first.routine},
+        [first.place],
+    )
+    return Use(
+        claim,
+        Change((Drop(rows),)) + ideal(facts, *FIX.moves),
+        ("host-work", "copy-exposed"),
+        condition="result-goes-to-device",
+    )
 
 
 def _made(facts: WorkFacts) -> list[_Made]:

@@ -102,6 +102,12 @@ WORDS: dict[str, Words] = {
     "make-on-device/none": "the host makes no tensors only to copy them to the device",
     "make-on-device/little": "making and copying tensors takes only {spent_ms:per_step}",
     "make-on-device/there": _there,
+    "advise/make-on-device": "draw or compute it on the device, if that is where it goes",
+    "make-on-device/routine": (
+        "Call torch's like of `{routine}` at {places[0]} on the device, if its result is copied there "
+        "(`torch.randperm(n, device=…)[:k]` for a choice without replacement): the host stood on that line "
+        "in {samples_share:share} of the samples, and the device waits {waits_ms:per_step}."
+    ),
     "cast-once/none": "no weights are converted in this step",
     "cast-once/trains": "the weights change in every step, so they are converted in every step",
     "cast-once/little": "converting weights takes only {spent_ms:per_step}",
