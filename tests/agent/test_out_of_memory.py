@@ -141,6 +141,7 @@ OWN = "Including non-PyTorch memory, this process has {} GiB memory in use. "
     [
         (said_by_torch(asked=4, free=1, cached=4), "fragmentation", "expandable_segments:True"),
         (said_by_torch(4, 1, 75, 3.5), "size", "Only 1.0 GiB of 80.0 GiB was free, and 3.5 GiB in"),
+        (said_by_torch(2, 1.99, 77, 0, process=OWN.format("77.99")), "size", "Only 2.0 GiB"),
         (said_by_torch(free=8, cached=0), "unknown", "8.0 GiB was free"),
         (said_by_torch(4, 40, 33, 5, allowed="40.00 GiB allowed; "), "fragmentation", "expandable"),
         (said_by_torch(4, 40, 33, 3.5, allowed="40.00 GiB allowed; "), "limit", "memory_fraction"),

@@ -34,6 +34,7 @@ from findwall.units import GIB
 
 # What a process takes of a device for its context and libraries: with less than that nobody else is there.
 CONTEXT_BYTES = GIB
+ROUNDED_BYTES = 32 << 20  # three figures of a message are each rounded to 10 MiB: less than that is nobody
 SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 EXPANDABLE = "expandable_segments:true"
 MOST_OBJECTS = 1_000_000  # of Python's that are looked through: half a second
@@ -97,7 +98,8 @@ def _of_device(text: FailureText, error: BaseException, torch: Any, seen: Failur
     allocated = _or(text.allocated, stats.get("allocated_bytes.all.current", 0))
     reserved = stats.get("reserved_bytes.all.current", 0)
     cached = _or(text.cached, max(reserved - allocated, 0))
-    others = max(total - free - _or(text.own, allocated + cached + CONTEXT_BYTES), 0)
+    others = total - free - _or(text.own, allocated + cached + CONTEXT_BYTES)
+    others = others if others > ROUNDED_BYTES else 0
     asked = last.asked if last is not None else text.asked
     phase = _phase(error)
     return OutOfMemory(
