@@ -134,7 +134,7 @@ HELPS: dict[str, Case] = {
     "balance-ranks": (given("plain_adamw", "straggler"), "late rank"),
     "batch-small-ops": (lambda: drawn.small_ops("u" * 12 + "vw"), "12 small products per step"),
     "better-hardware": (at("decode_graph"), "memory bandwidth"),
-    "block-sparse-attention": (lambda: attending(64), "31 % of its blocks of 128 × 128 (8.0 % of positions)"),
+    "block-sparse-attention": (lambda: attending(64), "31 % of 128 × 128 blocks (8.0 % of positions)"),
     "bf16-autocast": (at("conv_fp32"), "dtype=torch.bfloat16"),
     "broadcast-buffers": (drawn.in_parallel, "broadcast_buffers=False"),
     "bucket-collectives": (talking("plain_adamw"), "bucket_cap_mb"),

@@ -59,12 +59,9 @@ def _compiled_already(claim: Claim) -> str:
 
 def _block_sparse(claim: Claim) -> str:
     return fill(
-        "Attend only where the mask{where} lets anything through: that is {left_share:share} of its blocks "
-        "of {side} × {side} ({through_share:share} of positions), and all are computed for "
-        "{spent_ms:per_step}. "
-        "For a window or packed sequences, write `torch.compile(flex_attention)(q, k, v, "
-        "block_mask=create_block_mask(rule, None, None, L, L))`; or make each packed sequence a row of the "
-        "batch, or attend chunk by chunk, without that mask.",
+        "Write `flex_attention(q, k, v, block_mask=create_block_mask(rule, None, None, L, L))`{where}, "
+        "compiled; or give each packed sequence a row and no mask. {left_share:share} of {side} × {side} "
+        "blocks ({through_share:share} of positions) pass the mask; all take {spent_ms:per_step}.",
         claim,
         where=at(claim),
     )
