@@ -16,9 +16,11 @@ from findwall.fixes.less_work import evaluate_less_often
 from findwall.fixes.prescribe import prescribe
 from findwall.fixes.what_if import what_if
 from findwall.model.diagnosis import Diagnosis
+from findwall.model.measured_run import StepTimes
 from findwall.report.by_hand_text import LONGEST_HOW
 from findwall.report.words.documents import worded
 from fixes import drawn
+from sketch import facts_of, sketch
 from speaking import in_words
 
 FIX = "evaluate-less-often"
@@ -138,3 +140,32 @@ def test_memory_s_roof_is_not_the_last_word_either() -> None:
 def test_who_takes_work_out() -> None:
     assert takes_out([FIX]) and takes_out(["torch-compile", FIX])
     assert not takes_out(["torch-compile", "less-recompute"])
+
+
+def timed(every: int, long_s: float, usual_s: float) -> StepTimes:
+    """Steps of which each so-manyth evaluates, as a hook saw."""
+    kinds = (("usual",) * (every - 1) + ("slow",)) * 4
+    seconds = tuple(long_s if kind == "slow" else usual_s for kind in kinds)
+    return StepTimes(seconds, "measured", kind=kinds, doing=(("slow", "evaluation"),))
+
+
+def test_what_steps_do_in_which_a_hook_saw_an_evaluation_is_one() -> None:
+    seen = drawn.evaluating(
+        loss=False, step_times=timed(2, 0.01, 0.002), traced_kinds=("slow", "usual", "slow")
+    )
+    outcome = evaluate_less_often.FIX.advise(seen)
+    assert isinstance(outcome, Use) and outcome.likely is not None and not outcome.after_others
+    unseen = evaluate_less_often.FIX.advise(drawn.evaluating(loss=False))
+    assert isinstance(unseen, Use) and unseen.likely is None and unseen.after_others
+
+
+def test_evaluations_that_no_traced_step_holds_are_known_by_their_time() -> None:
+    timeline = sketch(cpu="o     " * 4, gpu=" kkkkk" * 4, steps="|     " * 4)
+    facts = facts_of(timeline, step_times=timed(16, 0.166, 0.006))
+    found = document(facts)
+    assert found.wall.cause == "unstable-steps" and found.quality.checks_failed == {}
+    first = found.prescriptions[0]
+    assert first.fixes == [FIX] and first.step_ms.low == pytest.approx(6.0, abs=0.1)
+    assert "1 step in 16" in first.how and "take 10.0 ms of the mean step (62 %)" in first.how
+    saving = replace(timed(16, 0.166, 0.006), doing=(("slow", "saving"),))
+    assert not isinstance(evaluate_less_often.FIX.advise(facts_of(timeline, step_times=saving)), Use)

@@ -94,6 +94,17 @@ def test_what_every_step_evaluates_is_not_beside_the_steps(
     assert evaluates_always(rank) is always
 
 
+@pytest.mark.parametrize(("rows", "mean_ms"), [((4, 9, 14, 19), 36), ((4, 14), 20), ((4, 6, 13, 19), 20)])
+def test_evaluations_at_even_distances_count_in_the_mean(rows: tuple[int, ...], mean_ms: int) -> None:
+    """They come again and again, like any work of every n-th step; others are beside the steps."""
+    notes: list[str] = []
+    rank = measured([100 * MS if row in rows else 20 * MS for row in range(20)])
+    rank.steps.evaluated[:] = [row in rows for row in range(20)]
+    timed = step_times(rank, notes)
+    assert timed is not None and timed.mean == pytest.approx(mean_ms / 1e3)
+    assert bool(notes) is (mean_ms == 20)
+
+
 @pytest.mark.parametrize(("evaluated", "apart"), [(1, {107, 130}), (0, {107, 130}), (5, set())])
 def test_evaluations_are_apart_from_steps_unless_they_are_in_many(evaluated: int, apart: set[int]) -> None:
     """Also those of traced steps, which come after the timed ones."""

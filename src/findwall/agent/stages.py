@@ -17,6 +17,7 @@ from findwall.apply.live_threads import with_threads
 from findwall.machine import peak_meters
 from findwall.machine import torch_device as machine
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MENTION_SHARE
+from findwall.model.kinds import belongs_to_step
 from findwall.model.measurement import StepColumns
 from findwall.model.measurement import Warmup as WarmupRecord
 
@@ -183,13 +184,10 @@ class Timing:
         if not _in_pace(steps):
             engine.usual_ns = mean(steps.times())
             return
-        apart = self.plain > MAJORITY_SHARE * len(steps)  # evaluations are told beside the steps
-        engine.kinds = find_kinds(
-            [
-                int(engine.usual_ns) if other and apart else ns
-                for ns, other in zip(steps.host_ns, steps.evaluated, strict=True)
-            ]
-        )
+        evaluated = [row for row, other in enumerate(steps.evaluated) if other]
+        apart = set() if belongs_to_step(evaluated, len(steps)) else set(evaluated)  # told beside the steps
+        times = [int(engine.usual_ns) if row in apart else ns for row, ns in enumerate(steps.host_ns)]
+        engine.kinds = find_kinds(times)
         steps.kind = labels(engine.kinds, len(steps))
 
 

@@ -31,6 +31,7 @@ from findwall.step.call_names import OPTIMIZER_STEP
 from findwall.step.links import nearest
 from findwall.step.parameter_updates import updates_begin
 from findwall.step.step_facts import StepFacts, found_once, rows_matching
+from findwall.step.timed_steps import evaluating, traced_kinds
 from findwall.units import NOT_ZERO_NS, ms
 from findwall.work.work_facts import WorkFacts
 
@@ -124,7 +125,7 @@ _BESIDE = re.compile(rf"^aten::({MADE_FROM_NOTHING}|detach|_foreach_)|^aten::\w*
 
 
 class Gradientless(msgspec.Struct, frozen=True):
-    """What most steps of a job that trains do without gradients."""
+    """What most steps of a job that trains do without gradients, or most of those that evaluate."""
 
     atoms: I64  # of the device
     later: I64  # its device rows but for the first of each pass: what the device waits for before is inside
@@ -151,14 +152,15 @@ def without_gradients(facts: Facts) -> Gradientless | None:
     atoms, later = _atoms_within(facts, heads, stretches)
     spent = _spent_ms(facts, atoms, later)
     share = spent / ms(facts.step) if facts.step > 0 else 0.0
-    if share < FAIR_PART or not _in_most_steps(facts, atoms):
+    seen = _in_evaluating_steps(facts, atoms)
+    if share < FAIR_PART or not (seen or _in_most_steps(facts, atoms)):
         return None
     mine = _within(facts, np.concatenate([heads[first:end] for first, end in stretches]))
     trained = _within(facts, heads[numbered])
     weights, switched = _weights(facts, mine, trained), _is_switched(facts, mine, trained)
     has_loss, place = _has_loss(facts, mine, trained), _place(facts, heads, stretches, share)
     # A teacher may have the same layers and be in evaluation mode; a name alone says little.
-    told = has_loss or facts.rank.evaluates or (switched and _NAMED.search(place) is not None)
+    told = has_loss or seen or facts.rank.evaluates or (switched and _NAMED.search(place) is not None)
     flows = _flows_into(facts, atoms)
     likely = weights != "others" and (flows == "nothing" or (flows == "unknown" and told))
     return Gradientless(atoms, later, spent, share, weights, switched, has_loss, place, flows, likely)
@@ -282,8 +284,19 @@ def _spent_ms(facts: Facts, atoms: I64, later: I64) -> float:
 
 
 def _in_most_steps(facts: WorkFacts, atoms: I64) -> bool:
-    steps = np.unique(facts.queue.step[facts.queue.positions(np.unique(rows_of(facts, atoms)))])
-    return len(steps) > MAJORITY_SHARE * facts.steps.count
+    return len(_steps_of(facts, atoms)) > MAJORITY_SHARE * facts.steps.count
+
+
+def _in_evaluating_steps(facts: WorkFacts, atoms: I64) -> bool:
+    """Whether most of the steps in which a hook saw the model in evaluation mode hold some of it."""
+    names = [kind.name for kind in evaluating(facts.rank)]
+    kinds = traced_kinds(facts.rank, facts.timeline, facts.queue)
+    places = [at for at, name in enumerate(kinds) if name in names]
+    return len(places) > 0 and float(np.isin(places, _steps_of(facts, atoms)).mean()) > MAJORITY_SHARE
+
+
+def _steps_of(facts: WorkFacts, atoms: I64) -> I64:
+    return np.unique(facts.queue.step[facts.queue.positions(np.unique(rows_of(facts, atoms)))])
 
 
 def _weights(facts: StepFacts, mine: I64, trained: I64) -> Weights:

@@ -15,6 +15,7 @@ EVEN_SHARE = NEAR  # of the distances that must be the same
 # Of the mean timed step: where the later ones take less, those that were timed were the job's start.
 MUCH_FASTER = MAJORITY_SHARE
 FEWEST_HITS = 3  # of steps that come at even distances
+RARE_SHARE = 0.2  # of the steps: what comes more often is no exception. Chosen by hand, not calibrated.
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +37,9 @@ def even_distance(rows: Sequence[int]) -> int | None:
     common = Counter(distances).most_common(1)[0][0]
     even = sum(one == common for one in distances) >= EVEN_SHARE * len(distances)
     return common if even and common > 1 else None
+
+
+def belongs_to_step(rows: Sequence[int], count: int) -> bool:
+    """Whether what these of so many steps hold is part of the job's mean step: it comes often, or again and
+    again at even distances. What comes now and then is beside the steps."""
+    return len(rows) > RARE_SHARE * count or even_distance(rows) is not None

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
-from findwall.model.kinds import SELDOM, USUAL, StepKind, even_distance
+from findwall.model.kinds import SELDOM, USUAL, StepKind, belongs_to_step, even_distance
 from findwall.model.measured_run import Elapsed, StepTimes
 from findwall.model.measurement import Later, Measurement, StepColumns
 
-# All chosen by hand, not calibrated.
-EVALUATION_STEPS_SHARE = 0.2  # in more of the steps than that it is part of the step
+# Chosen by hand, not calibrated.
 LONGER_RATIO = 1.6  # times the longest kind that was timed: a later step this long is of another kind
 
 
@@ -72,11 +71,11 @@ def evaluates_always(rank: Measurement) -> bool:
 
 
 def _part_of_step(steps: StepColumns) -> bool:
-    return sum(steps.evaluated) > EVALUATION_STEPS_SHARE * len(steps)
+    return belongs_to_step([row for row, other in enumerate(steps.evaluated) if other], len(steps))
 
 
 def _plain_steps(steps: StepColumns, notes: list[str]) -> list[int]:
-    """Steps without an evaluation inside; where most have one, it belongs to the step."""
+    """Steps without an evaluation inside, but where it belongs to the step."""
     every = list(range(len(steps)))
     plain = [index for index in every if not steps.evaluated[index]]
     left_out = len(every) - len(plain)

@@ -58,6 +58,18 @@ def kinds_found(rank: Rank, timeline: Timeline) -> list[str]:
     return [known[place] if 0 <= place < len(known) else USUAL for place in places]
 
 
+def evaluating(rank: Rank) -> tuple[StepKind, ...]:
+    """The kinds of steps that are long because the model is evaluated in them."""
+    kinds = rank.step_times.kinds() if rank.step_times is not None else ()
+    return tuple(kind for kind in kinds if kind.doing == "evaluation")
+
+
+def untraced_evaluations(rank: Rank, timeline: Timeline, queue: Queue) -> tuple[StepKind, ...]:
+    """Those of them that no counted step is of: the time of rare steps is theirs."""
+    missing = kinds_traced(rank, timeline, queue).missing
+    return tuple(kind for kind in evaluating(rank) if kind in missing)
+
+
 def beyond_usual_ns(rank: Rank, kinds: tuple[StepKind, ...]) -> float:
     """What steps of these kinds add to the mean step beyond usual ones."""
     timed = rank.step_times

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from statistics import median
 
 from findwall.model.catalogue import FAIR_PART
-from findwall.model.kinds import FEWEST_HITS, USUAL, even_distance
+from findwall.model.kinds import FEWEST_HITS, RARE_SHARE, USUAL, even_distance
 
 # All of these are chosen by hand, not calibrated.
 STANDS_OUT_RATIO = 1.0 + FAIR_PART  # times the usual step
 STANDS_OUT_NOISES = 8  # and so many median deviations above it
 APART_RATIO = 1.6  # between two steps that stand out, in order of length: more, and they are of two kinds
 MATTERS_SHARE = 0.03  # of all the time: a kind that adds less is not told apart
-RARE_SHARE = 0.2  # of the steps: what comes more often must come at even distances to be a kind
 FEWEST_STEPS = 8
 FEWEST_FOR_SPREAD = 20  # steps: from fewer, how much they vary or what comes seldom is chance
 

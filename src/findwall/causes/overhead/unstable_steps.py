@@ -14,7 +14,8 @@ steps uneven. Waits in the loader are loader-starved and collections gc-pause ev
 bursts.
 
 What helps:
-Look at what happens in the slow steps: evaluation, checkpoints and logs (move-io-off-step), collections
+Look at what happens in the slow steps: evaluations (evaluate-less-often), checkpoints and logs
+(move-io-off-step), collections
 (freeze-gc), new shapes (static-shapes, or buffer-once for a cache that grows), clocks (raise-clocks), loader
 hiccups, another job on the same GPU.
 """

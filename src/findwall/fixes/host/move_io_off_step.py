@@ -23,8 +23,9 @@ from findwall.facts.waits import is_in_host_ops
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, ideal, lines, no_use, step_ms, surely, unless
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.replay.change import Change, Drop
+from findwall.step.timed_steps import RARE, untraced_evaluations
 
-MOVES = ("host-work", "host-sync", "unstable-steps")
+MOVES = ("host-work", "host-sync", RARE)
 
 
 def use(facts: Facts) -> Outcome:
@@ -42,8 +43,11 @@ def use(facts: Facts) -> Outcome:
         "saving_ms": saved if saved > MENTION_SHARE * step_ms(facts) else None,
         "copied_bytes": copied if bulk else None,
     }
+    evaluates = untraced_evaluations(facts.rank, facts.timeline, facts.queue)
     places = lines(line.place if line is not None else None)
-    causes = MOVES if bulk else ("host-work", "unstable-steps")
+    causes = tuple(
+        cause for cause in MOVES if (bulk or cause != "host-sync") and not (cause == RARE and evaluates)
+    )
     # The work is done elsewhere; what is copied out for it goes beside the step.
     copies = downloaded(facts) if bulk else facts.queue.row[:0]
     best = ideal(facts, *causes) + Change((Drop(copies),))

@@ -24,10 +24,12 @@ are those of the inputs without augmentation.
 from __future__ import annotations
 
 from findwall.facts.gradient_free_work import Gradientless, is_forward_work, without_gradients
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gone, no_use
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gone, ideal, no_use, step_ms
 from findwall.fixes.less_work.removed_work import causes_of
 from findwall.model.catalogue import ROOFS, UNNEEDED
 from findwall.replay.change import Change, NoHostWork
+from findwall.step.timed_steps import RARE, beyond_usual_ns, untraced_evaluations
+from findwall.units import ms
 
 # What such a pass is mostly made of.
 MOVES = (
@@ -39,13 +41,14 @@ MOVES = (
     "unfused-pointwise",
     "unfused-attention",
     "launch-bound",
+    RARE,
 )
 
 
 def use(facts: Facts) -> Outcome:
     found = without_gradients(facts)
     if found is None:
-        return no_use("evaluate-less-often/none")
+        return _untraced(facts)
     if found.flows_into == "loss" and found.weights != "others":
         return no_use("evaluate-less-often/needed")
     change = gone(facts, found.atoms) + Change((NoHostWork(found.later),))
@@ -57,6 +60,22 @@ def use(facts: Facts) -> Outcome:
         likely=(lambda made: change) if found.evaluates else None,
         uncurved=True,
         condition="inputs-come-again" if found.weights == "others" else "is-an-evaluation",
+    )
+
+
+def _untraced(facts: Facts) -> Outcome:
+    """Steps that evaluate and that the trace holds none of: how long they are is known, and what they do."""
+    kinds = untraced_evaluations(facts.rank, facts.timeline, facts.queue)
+    if not kinds:
+        return no_use("evaluate-less-often/none")
+    longest = max(kinds, key=lambda kind: kind.share * kind.mean)
+    spent = ms(beyond_usual_ns(facts.rank, kinds))
+    figures = {"spent_ms": spent, "step_share": spent / step_ms(facts), "every": longest.every}
+    return Use(
+        Claim("evaluate-less-often/now-and-then", {**figures, "long_ms": longest.mean * 1e3}),
+        ideal(facts, RARE),
+        (RARE,),
+        condition="is-an-evaluation",
     )
 
 

@@ -211,6 +211,11 @@ WORDS: dict[str, Words] = {
         "{parts[0]}: if its inputs come again, run it once and keep its outputs; if it feeds a metric, run "
         "it every n steps; keep a teacher."
     ),
+    "evaluate-less-often/now-and-then": (
+        "The model is evaluated[[ in 1 step in {every:,}]]: such a step takes {long_ms:ms}, and the "
+        "evaluations take {spent_ms:ms} of the mean step ({step_share:share}). Evaluate every n steps, or on "
+        "a part of the data."
+    ),
     "evaluate-less-often/evaluates": (
         "{parts[0]}: if it is an evaluation, run it every n steps; keep what training uses."
     ),
