@@ -264,8 +264,42 @@ def test_the_observers_figures_are_those_of_the_moment() -> None:
     seen = watch_failures(cuda.torch)
     cuda.observers[0](1, 4 * GIB + 512, 80 * GIB, GIB)
     cuda.stats = {"allocated_bytes.all.current": GIB}
-    found = failed(RuntimeError("CUDA error: out of memory"), seen)
+    found = failed(RuntimeError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 1"), seen)
     assert found.asked_gib == (4 * GIB + 512) / GIB and found.held_gib == 70.0 and found.free_gib == 2.0
+
+
+@pytest.mark.parametrize(
+    "text", ["CUDA error: out of memory", "CUDA out of memory. Tried to allocate 6.00 GiB"]
+)
+def test_a_request_that_failed_before_is_not_the_one_that_ended_the_job(text: str) -> None:
+    cuda = FakeCuda()
+    seen = watch_failures(cuda.torch)
+    cuda.observers[0](1, 4 * GIB, 80 * GIB, GIB)  # the job lived on
+    assert failed(RuntimeError(text), seen).asked_gib in (None, 6.0)
+
+
+def test_the_last_is_not_told_as_one_that_the_job_lived_on_after() -> None:
+    cuda = FakeCuda(num_ooms=3)
+    seen = watch_failures(cuda.torch)
+    for asked in (GIB, 3 * GIB, 9 * GIB):
+        cuda.observers[0](0, asked, 80 * GIB, GIB)
+    found = caught_failures(cuda.torch, 0, seen, ended_by_one=True)
+    assert found is not None and (found.count, found.largest_gib) == (2, 3.0)
+
+
+def test_a_limit_that_torch_does_not_name_is_known_from_the_observer() -> None:
+    cuda = FakeCuda(**{"allocated_bytes.all.current": 38 * GIB, "reserved_bytes.all.current": 38 * GIB})
+    seen = watch_failures(cuda.torch)
+    cuda.observers[0](1, 4 * GIB, 40 * GIB, 40 * GIB)
+    stats = {"allocated_bytes.all.current": 38 * GIB, "reserved_bytes.all.current": 38 * GIB}
+    found = failed(RuntimeError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 1"), seen, **stats)
+    assert found.cause == "limit" and found.limit_gib == 40.0
+
+
+def test_a_library_that_gets_no_memory_is_out_of_memory_too() -> None:
+    said = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"
+    assert failure_text(RuntimeError(said)) == FailureText(False)
+    assert failure_text(RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED")) is None
 
 
 def test_a_torch_without_an_observer_is_left_alone() -> None:

@@ -32,6 +32,7 @@ from findwall.agent.tracing.tracewindow import JobProfilers, TraceWindow
 from findwall.machine import torch_device as machine
 from findwall.model.answers.memory_answer import CaughtFailures, OutOfMemory
 from findwall.model.measurement import ENDED, Later, Measurement
+from findwall.units import ms
 
 BEFORE_TRACE = ("starting", "warm-up", "timing")
 LOOP_NOTE = "a step is one turn of the loop at "
@@ -469,12 +470,16 @@ class Engine:
 
     def ran_out(self, error: BaseException | None) -> OutOfMemory | None:
         """The job ends: of memory, or of something else."""
+        began = perf_counter_ns()
         with contextlib.suppress(Exception):  # the exception is any, and the device may be lost
             self.oom = failed_request(error, self.torch, self.failures, self.totals, self.steps_ended)
         with contextlib.suppress(Exception):
-            ended = self.oom is not None and not self.oom.on_host
+            # Only torch's own requests have a size; a driver's or a library's are counted nowhere.
+            ended = self.oom is not None and not self.oom.on_host and self.oom.asked_gib is not None
             self.caught = caught_failures(self.torch, self.device, self.failures, ended)
         forget_failures()
+        if self.oom is not None:
+            self.record.cost["failure_ms"] = ms(perf_counter_ns() - began)
         return self.oom
 
     def keep_memory(self) -> None:

@@ -75,6 +75,7 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
         throughput=throughput(run, step.ms * 1e6) if step.ms else None,
         kernels=_ops(rank) if traced_only else [],
         trials=list(run.trials),
+        sweep=run.sweep,
         notes=[],
         remarks=[
             *on_memory,
@@ -82,7 +83,6 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
             *about_kinds(rank),
             *about_elapsed(rank),
             *_notes(run, rank, verdict),
-            *on_memory,
         ],
         environment=warnings(run, rank, verdict.between if verdict.cause is None else (verdict.cause,)),
         cost=run.cost,

@@ -40,7 +40,7 @@ HOPELESS = 2  # failures of an arm that never gave a sample: it is not started a
 TAIL_BYTES = 1 << 20  # of what a process says: the step is told near its end
 TOLD = re.compile(r"^mean step ms ([0-9.]+(?:e[-+]?[0-9]+)?)[ \t]*$", re.MULTILINE)
 OUT_OF_MEMORY = re.compile(
-    r"OutOfMemoryError|out of memory|MemoryError|CUBLAS_STATUS_ALLOC_FAILED|CPUAllocator: (?:can't|not)"
+    r"OutOfMemoryError|out of memory|MemoryError|_STATUS_ALLOC_FAILED|CPUAllocator: (?:can't|not)"
 )
 
 # The last line of a traceback, which torchrun may put the rank before.

@@ -17,7 +17,7 @@ from findwall.agent.allocations.growth_at_failure import AtFailure, growth_until
 from findwall.agent.allocations.kept_tensors import Growth, holder
 from findwall.agent.allocations.known_addresses import HOST, known_addresses
 from findwall.agent.allocations.memory_totals import Totals
-from findwall.agent.allocations.oom_observer import Failures
+from findwall.agent.allocations.oom_observer import Failed, Failures
 from findwall.agent.allocations.state_in_making import full_state
 from findwall.agent.timing.sampler import is_library, short
 from findwall.machine.host_memory import host_limit, resident
@@ -90,7 +90,7 @@ def _of_host(text: FailureText, error: BaseException, torch: Any) -> OutOfMemory
 
 def _of_device(text: FailureText, error: BaseException, torch: Any, seen: Failures | None) -> OutOfMemory:
     device = text.device if text.device is not None else int(torch.cuda.current_device())
-    last = seen.last if seen is not None and seen.last is not None and seen.last.device == device else None
+    last = _told_of(text, device, seen)
     stats = (last.stats if last is not None else None) or torch.cuda.memory_stats(device)
     free, total = torch.cuda.mem_get_info(device)
     free = last.free if last is not None else _or(text.free, free)
@@ -101,24 +101,34 @@ def _of_device(text: FailureText, error: BaseException, torch: Any, seen: Failur
     others = total - free - _or(text.own, allocated + cached + CONTEXT_BYTES)
     others = others if others > ROUNDED_BYTES else 0
     asked = last.asked if last is not None else text.asked
+    allowed = text.allowed if last is None or last.limit >= total else last.limit
     phase = _phase(error)
     return OutOfMemory(
         _gib(asked),
         _gib(free),
         _gib(cached),
         None,
-        _cause(asked, free, cached, others, text.allowed, allocated + cached),
+        _cause(asked, free, cached, others, allowed, allocated + cached),
         phase,
         _line(error) or (last.place if last is not None else None),
         device=device,
         total_gib=_gib(total),
-        limit_gib=_gib(text.allowed if text.allowed is not None and text.allowed < total else None),
+        limit_gib=_gib(allowed if allowed is not None and allowed < total else None),
         others_gib=_gib(others),
         held_gib=_gib(allocated),
         kinds=_kinds(torch, device, allocated),
         is_expandable=any(EXPANDABLE in os.environ.get(name, "").lower() for name in SETTINGS),
         state_gib=_gib(full_state(torch, device, MOST_OBJECTS) if phase == "optimizer" else None),
     )
+
+
+def _told_of(text: FailureText, device: int, seen: Failures | None) -> Failed | None:
+    """What the observer saw of this very request: others may have failed before, and a driver's own failure
+    it never sees."""
+    last = None if seen is None else seen.last
+    if last is None or last.device != device or text.asked is None:
+        return None
+    return last if abs(last.asked - text.asked) <= MENTION_SHARE * last.asked else None  # it is rounded
 
 
 def _cause(
@@ -219,7 +229,7 @@ def caught_failures(
     count = max(count, seen.count if seen is not None else 0) - int(ended_by_one)
     if count <= 0:
         return None
-    largest = seen.largest if seen is not None else None
+    largest = seen.largest(ended_by_one) if seen is not None else None
     if largest is None:
         return CaughtFailures(count)
     return CaughtFailures(count, largest.asked / GIB, largest.place)

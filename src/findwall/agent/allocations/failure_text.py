@@ -23,7 +23,7 @@ _FIGURES = {  # torch 2.1 and later; before that
     "cached": (rf"{_SIZE} is reserved by PyTorch but unallocated",),
     "reserved": (rf"{_SIZE} reserved in total",),
 }
-_OF_DEVICE = re.compile(r"(CUDA|HIP) (error: )?out of memory")
+_OF_DEVICE = re.compile(r"(CUDA|HIP) (error: )?out of memory|_STATUS_ALLOC_FAILED\b")  # a library of its own
 _OF_HOST = re.compile(r"DefaultCPUAllocator: (can't allocate|not enough) memory")
 _DEVICE = re.compile(r"\bGPU (\d+)\b")
 _LONGEST = 4000  # characters of a message that are looked at

@@ -34,7 +34,7 @@ class Failures:
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self.count = 0
-        self.largest: Failed | None = None
+        self._largest: Failed | None = None  # of those before the last
         self.last: Failed | None = None
 
     def note(self, device: int, asked: int, limit: int, free: int, frame: FrameType | None) -> None:
@@ -42,9 +42,12 @@ class Failures:
         stats: dict[str, int] = {}
         with suppress(Exception):  # the figures beside it are worth having alone
             stats = dict(self._torch.cuda.memory_stats(device))
+        self._largest = self.largest()
         self.last = Failed(device, asked, limit, free, place_of(frame), stats)
-        if self.largest is None or asked > self.largest.asked:
-            self.largest = self.last
+
+    def largest(self, without_last: bool = False) -> Failed | None:
+        known = [one for one in (self._largest, None if without_last else self.last) if one is not None]
+        return max(known, key=lambda one: one.asked, default=None)
 
 
 _listening: list[Failures] = []
