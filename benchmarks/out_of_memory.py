@@ -1,10 +1,11 @@
-"""What findwall does with jobs that run out of GPU memory, for six reasons.
+"""What findwall does with jobs that run out of memory, for six reasons.
 
-    python benchmarks/out_of_memory.py [--jobs a,b] [--out FILE]
+    python benchmarks/out_of_memory.py [--jobs a,b] [--within 240] [--out FILE] [--device cpu]
 
-Each job of `oom_jobs` runs in fresh processes: plain, under `findwall run --memory`, under `findwall run`,
-and mended (for `fragments` by the allocator's setting). Plain and findwall's must leave with the same code
-and the same stdout; what the job itself says last on stderr must be there; the mended job must run through.
+Each job of `oom_jobs` runs in fresh processes: plain, under `findwall run --memory`, mended as findwall says
+(for `fragments` by the allocator's setting), and under `findwall run`. What there is no time for is told as
+not measured. At the end stands what must hold, line by line. `--device cpu` tries all of this on a part of
+the host's memory, where fragments and limits are no causes and a limit of the process is seen by nobody.
 """
 
 from __future__ import annotations
@@ -19,45 +20,85 @@ import time
 from pathlib import Path
 from typing import Any
 
+from findwall.agent.allocations.failure_claim import failure_claim
+from findwall.model.measurement import MEASUREMENT_FILE, Measurement
+from findwall.readers.run_folder import measurement_in
+from stamped import stamp
+
 HERE = Path(__file__).resolve().parent
 JOBS = HERE / "oom_jobs"
-NAMES = ("forward", "backward", "first_update", "fragments", "leak", "limit")
+WANTED = {  # the cause, the phase in which it fails where that is one, and what helps first
+    "forward": ("size", "forward", "smaller-batch"),
+    "backward": ("size", "backward", "smaller-batch"),
+    "first_update": ("size", "optimizer", "less-state"),
+    "fragments": ("fragmentation", None, "expandable-segments"),
+    "leak": ("growth", None, "keep-numbers"),
+    "limit": ("limit", None, "raise-limit"),
+}
 FINDWALL = [sys.executable, "-m", "findwall", "run"]
-MENDED_BY_SETTING = {"fragments": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}}
-LIMIT_S = 180
+EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+LIMIT_S = 60.0  # of one process
+FEWEST_S = 8.0  # less is no time for another
+AT_MOST_S = 1.0  # that findwall may take where a job ends
+WAYS = ("plain", "memory", "mended", "without")  # what matters most comes first
 
 
-def ran(command: list[str], settings: dict[str, str] | None = None) -> dict[str, Any]:
-    """One process in a folder of its own: how it left, what it wrote, and how long it took."""
+def command(name: str, way: str) -> list[str]:
+    job = str(JOBS / f"{name}.py")
+    return {
+        "plain": [sys.executable, job],
+        "memory": [*FINDWALL, "--memory", "--out", "run", job],
+        "mended": [sys.executable, job, "--mended"],
+        "without": [*FINDWALL, "--out", "run", job],
+    }[way]
+
+
+def ran(argv: list[str], settings: dict[str, str], limit_s: float) -> dict[str, Any]:
+    """One process in a folder of its own: how it left, what it wrote, how long it took, what was measured."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
         with subprocess.Popen(
-            command,
+            argv,
             cwd=folder,
-            env={**os.environ, **(settings or {})},
+            env={**os.environ, **settings},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            start_new_session=True,
         ) as process:
             try:
-                out, err = process.communicate(timeout=LIMIT_S)
+                out, err = process.communicate(timeout=limit_s)
             except subprocess.TimeoutExpired:
-                process.kill()
+                os.killpg(process.pid, 9)
                 out, err = process.communicate()
         seconds = time.monotonic() - began
-    lines = err.decode(errors="replace").splitlines()
-    return {
-        "command": command[1:],
+        there = (Path(folder) / "run" / "rank0" / MEASUREMENT_FILE).is_file()
+        measured = measurement_in(Path(folder) / "run", 0) if there else None
+    found = {
+        "command": argv[1:],
         "code": process.returncode,
         "seconds": round(seconds, 2),
         "stdout": out.decode(errors="replace"),
-        "stderr": lines,
+        "stderr": err.decode(errors="replace").splitlines(),
     }
+    return found | told(measured)
 
 
-def last_error(lines: list[str]) -> str:
-    """The last line of the last traceback, or the last line of all; its figures differ from run to run."""
-    said = [line for line in lines if "OutOfMemoryError" in line]
-    return (said or lines or [""])[-1]
+def told(measured: Measurement | None) -> dict[str, Any]:
+    """What findwall knows of the failure."""
+    if measured is None or measured.oom is None:
+        return {}
+    oom = measured.oom
+    helps = [one.id.split("/")[1] for one in failure_claim(oom).parts if one.id.startswith("memory-helps/")]
+    held = {row.kind: round(row.gib, 3) for row in oom.kinds}
+    return {
+        "cause": oom.cause,
+        "phase": oom.phase,
+        "line": oom.line,
+        "asked_gib": oom.asked_gib,
+        "kinds_gib": held,
+        "helps": helps,
+        "took_s": (measured.cost.get("failure_ms") or 0.0) / 1e3 or None,
+    }
 
 
 def kind_of(line: str) -> str:
@@ -66,61 +107,90 @@ def kind_of(line: str) -> str:
 
 
 def against(plain: dict[str, Any], watched: dict[str, Any]) -> dict[str, Any]:
-    """Whether findwall left the job as it is, what it wrote, and what it took."""
-    own = plain["stderr"]
-    wanted = kind_of(last_error(own))
+    """Whether findwall left the job as it is, and what it wrote."""
+    own = [kind_of(line) for line in plain["stderr"]]
+    rest = [kind_of(line) for line in watched["stderr"] if not line.startswith("findwall")]
     return {
-        "same_code": plain["code"] == watched["code"],
+        "same_code": plain["code"] == watched["code"] != 0,
         "same_stdout": plain["stdout"] == watched["stdout"],
-        "same_error": bool(wanted) and any(kind_of(line) == wanted for line in watched["stderr"]),
+        "same_traceback": bool(own) and rest[: len(own)] == own,
         "added_s": round(watched["seconds"] - plain["seconds"], 2),
-        "findwall_says": [line for line in watched["stderr"] if line not in own],
+        "findwall_says": [line for line in watched["stderr"] if line.startswith("findwall")],
     }
 
 
-def row(name: str) -> dict[str, Any]:
-    job = str(JOBS / f"{name}.py")
-    plain = ran([sys.executable, job])
-    plain["last_error"] = last_error(plain["stderr"])
-    memory = ran([*FINDWALL, "--memory", job])
-    without = ran([*FINDWALL, job])
-    mended = ran([sys.executable, job, "--mended"], MENDED_BY_SETTING.get(name))
-    return {
-        "plain": plain,
-        "memory": memory | against(plain, memory),
-        "without": without | against(plain, without),
-        "mended": mended,
-    }
+def judged(rows: dict[str, dict[str, Any]], on_device: bool) -> list[tuple[str, list[bool | None]]]:
+    """Each line of what must hold, with what was seen of it; None where nothing was."""
+    same, causes, helps, times, mends = [], [], [], [], []
+    for name, (cause, phase, rung) in WANTED.items():
+        found = rows.get(name, {})
+        plain, mended = found.get("plain"), found.get("mended")
+        for way in ("memory", "without"):
+            one = found.get(way)
+            if one is None or plain is None:
+                same.append(None)
+                continue
+            one |= against(plain, one)
+            same.append(one["same_code"] and one["same_stdout"] and one["same_traceback"])
+            right = one.get("cause") == cause and (phase is None or one.get("phase") == phase)
+            causes.append(right if on_device else None)
+            helps.append(rung in one.get("helps", ()) if on_device else None)
+            times.append((one.get("took_s") or 9e9) <= AT_MOST_S)
+        mends.append(None if mended is None else mended["code"] == 0)
+    return [
+        ("exit code, traceback and stdout are the plain job's", same),
+        ("the cause is right", causes),
+        ("what helps is named", helps),
+        ("what is named runs", mends),
+        (f"at most {AT_MOST_S:.0f} s where the job ends", times),
+    ]
 
 
-def shown(name: str, found: dict[str, Any]) -> str:
-    steps = found["plain"]["stdout"].count("step ")
-    cells = [f"{name:14}{found['plain']['code']:>6}{steps:>7}{found['plain']['seconds']:>8.1f}"]
-    for way in ("memory", "without"):
-        one = found[way]
-        marks = "".join("-x"[one[key]] for key in ("same_code", "same_stdout", "same_error"))
-        cells.append(f"{marks:>8}{one['added_s']:>+8.1f}{len(one['findwall_says']):>7}")
-    mended = found["mended"]
-    cells.append(f"{mended['code']:>8}{mended['seconds']:>8.1f}")
-    return "".join(cells)
+def shown(rows: dict[str, dict[str, Any]]) -> None:
+    print(f"\n{'job':13}{'way':9}{'code':>5}{'s':>7}{'added':>7}{'same':>6}  cause, phase, took s, helps")
+    for name, found in rows.items():
+        for way in [one for one in WAYS if one in found]:
+            one = found[way]
+            marks = "".join("-x"[one[key]] for key in one if key.startswith("same_"))
+            tells = (one.get("cause", ""), one.get("phase", ""), one.get("took_s", ""), one.get("helps", ""))
+            added = one.get("added_s", "")
+            said = f"{added:>7}{marks:>6}  {' '.join(map(str, tells))}"
+            print(f"{name:13}{way:9}{one['code']:>5}{one['seconds']:>7.1f}{said}".rstrip())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--jobs", default=",".join(NAMES))
+    parser.add_argument("--jobs", default=",".join(WANTED))
+    parser.add_argument("--within", type=float, default=240.0, help="seconds for all of it")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    rows: dict[str, dict[str, Any]] = {}
-    for name in asked.jobs.split(","):
-        rows[name] = row(name)
-        print(f"{name}: {rows[name]['plain']['last_error'][:160]}", flush=True)
-        if asked.out:
-            asked.out.write_text(json.dumps(rows, indent=1) + "\n")
-    print("\nx: as the plain job's code, stdout, error; lines: that findwall added to stderr")
-    ways = "".join(f"{way:>8}{'added s':>8}{'lines':>7}" for way in ("--memory", "run"))
-    print(f"{'job':14}{'code':>6}{'lines':>7}{'s':>8}{ways}{'mended':>8}{'s':>8}")
-    for name, found in rows.items():
-        print(shown(name, found))
+    until, rows = time.monotonic() + asked.within, {name: {} for name in asked.jobs.split(",")}
+    whole = {**stamp(asked.device), "within_s": asked.within, "jobs": rows}
+    for way in WAYS:
+        for name, found in rows.items():
+            left = until - time.monotonic()
+            if left < FEWEST_S:
+                continue
+            settings = {"OOM_JOBS_DEVICE": asked.device}
+            settings |= EXPANDABLE if way == "mended" and name == "fragments" else {}
+            found[way] = ran(command(name, way), settings, min(LIMIT_S, left))
+            print(f"{name} {way}: {found[way]['code']} in {found[way]['seconds']} s", flush=True)
+            write(asked.out, whole)
+    must = judged(rows, asked.device == "cuda")
+    whole["must_hold"] = dict(must)
+    write(asked.out, whole)
+    shown(rows)
+    print()
+    for what, seen in must:
+        held, known = sum(one is True for one in seen), sum(one is not None for one in seen)
+        verdict = "unknown" if not known else "holds" if held == known else "DOES NOT HOLD"
+        print(f"{verdict:14} {what}: {held} of {known}, {len(seen) - known} not measured")
+
+
+def write(out: Path | None, whole: dict[str, Any]) -> None:
+    if out is not None:
+        out.write_text(json.dumps(whole, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """Whether `findwall sweep` finds the plateau and the memory of batch sizes that are measured without it.
 
-    python benchmarks/sweeps.py truth|sweep|score|all --folder DIR [--jobs a,b] [--out FILE]
+    python benchmarks/sweeps.py truth|sweep|score|all --folder DIR [--jobs a,b] [--within 360] [--out FILE]
 
 `truth` times each job of `sweep_jobs` with each batch size, one process a job, until it runs out of memory;
-`sweep` runs `findwall sweep` on the same scripts; `score` holds what `sweep` wrote against the truth.
-`--tiny` takes the jobs' small form on a CPU, where no memory is measured.
+`sweep` runs `findwall sweep` on the same scripts; `score` holds what `sweep` wrote against the truth. Jobs
+share the time evenly; what there is none for is told as not measured. At the end stands what must hold, line
+by line. `--tiny` takes the jobs' small form on a CPU, where no memory is measured.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import gc
 import importlib
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,14 +22,18 @@ import time
 from pathlib import Path
 from typing import Any
 
+from stamped import stamp
+
 HERE = Path(__file__).resolve().parent
 JOBS = HERE / "sweep_jobs"
 NAMES = ("images", "words", "tables", "speech", "denoise")
 WARM_UP, TIMED = 4, 12
 TINY = ["--tiny", "--cpu"]
 TINY_LARGEST = 64
-LONGEST_S = 20.0  # that one size may take; larger ones are not tried after it
 NEAR_BEST = 0.95
+TRUTH_SHARE = 0.25  # of a job's time
+FEWEST_S = 8.0  # less is no time for a process
+NEAR_PERCENT = 3.0
 GIB = 2**30
 
 
@@ -72,8 +78,10 @@ def tried(module: Any, given: list[str]) -> dict[str, Any]:
         return {"why": str(problem), "out_of_memory": False}
 
 
-def truth_of(name: str, tiny: bool) -> dict[str, Any]:
-    """Every size from a quarter of the job's own, doubled until it does not fit. In a process of its own."""
+def truth_of(name: str, folder: Path, tiny: bool, within: float) -> None:
+    """Every size from a quarter of the job's own, doubled until it does not fit. In a process of its own,
+    which may be ended: what is known by then is written."""
+    until = time.monotonic() + within
     module = importlib.import_module(f"sweep_jobs.{name}")
     own = module.parsed([]).batch_size
     sizes: dict[int, dict[str, Any]] = {}
@@ -85,9 +93,14 @@ def truth_of(name: str, tiny: bool) -> dict[str, Any]:
         sizes[size] = found
         print(f"{name} {size}: {found}", file=sys.stderr, flush=True)
         ended = found.get("why", "")
-        if time.monotonic() - began > LONGEST_S or (tiny and size >= TINY_LARGEST):
+        took = time.monotonic() - began
+        if time.monotonic() + 2 * took > until or (tiny and size >= TINY_LARGEST):
             ended = ended or "larger ones were not tried"
         size *= 2
+        (folder / f"{name}.truth.json").write_text(json.dumps(summed(own, sizes, ended), indent=1))
+
+
+def summed(own: int, sizes: dict[int, dict[str, Any]], ended: str) -> dict[str, Any]:
     ran = [at for at, one in sizes.items() if "samples_per_s" in one]
     fast = [at for at in ran if sizes[at]["samples_per_s"] >= NEAR_BEST * best_of(sizes)]
     return {
@@ -104,23 +117,44 @@ def best_of(sizes: dict[int, dict[str, Any]]) -> float:
     return max((one.get("samples_per_s", 0.0) for one in sizes.values()), default=0.0)
 
 
-def truth(name: str, folder: Path, tiny: bool) -> None:
+def truth(name: str, folder: Path, tiny: bool, within: float) -> None:
+    (folder / f"{name}.truth.json").unlink(missing_ok=True)
     command = [sys.executable, __file__, "one", "--folder", str(folder), "--jobs", name]
-    subprocess.run([*command, *(["--tiny"] if tiny else [])], check=True, timeout=600)
+    command += ["--within", str(within), *(["--tiny"] if tiny else [])]
+    bounded(command, folder, 2 * within)
 
 
-def sweep(name: str, folder: Path, tiny: bool, budget: str) -> None:
-    """Findwall's own, with its text kept beside its document."""
+def sweep(name: str, folder: Path, tiny: bool, within: float) -> None:
+    """Findwall's own, with its text kept beside its document. It ends its processes itself, in time."""
     document = folder / f"{name}.sweep.json"
     document.unlink(missing_ok=True)
+    budget = f"{max(within - FEWEST_S / 2, 1):.0f}s"
     command = [sys.executable, "-m", "findwall", "sweep", "--budget", budget, "--steps", str(TIMED)]
     command += ["--json", str(document), str(JOBS / f"{name}.py"), *(TINY if tiny else [])]
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as work:
-        done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=600, check=False)
-    said = f"exit {done.returncode}, {time.monotonic() - began:.1f} s\n{done.stdout}\n{done.stderr}"
+        said = bounded(command, Path(work), within + FEWEST_S)
+    said = f"{time.monotonic() - began:.1f} s, {said}"
     (folder / f"{name}.sweep.txt").write_text(said)
     print(f"{name}: {said}", flush=True)
+
+
+def bounded(command: list[str], cwd: Path, limit_s: float) -> str:
+    """One process; what it said, or that there was no time for it. SIGINT lets findwall end its own."""
+    with subprocess.Popen(
+        command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            try:
+                said, _ = process.communicate(timeout=FEWEST_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                said, _ = process.communicate()
+            return f"ended after {limit_s:.0f} s\n{said}"
+    return f"exit {process.returncode}\n{said}"
 
 
 def off(said: float | None, true: float | None) -> float | None:
@@ -148,7 +182,8 @@ def point_row(point: dict[str, Any], true: dict[str, Any]) -> dict[str, Any]:
 
 
 def score(name: str, folder: Path) -> dict[str, Any]:
-    true = json.loads((folder / f"{name}.truth.json").read_text())
+    known = folder / f"{name}.truth.json"
+    true = json.loads(known.read_text()) if known.exists() else summed(0, {}, "not measured")
     file = folder / f"{name}.sweep.json"
     said = (json.loads(file.read_text()) if file.exists() else {}).get("sweep") or {}
     limit = {"limit_gib": said.get("limit_gib")}
@@ -166,15 +201,15 @@ def score(name: str, folder: Path) -> dict[str, Any]:
         one["batch_size"] for one in points if one["outcome"] == "would-not-fit" and one["fits"] is True
     ]
     smallest = said.get("smallest")
+    near = bool(smallest and true["smallest"] and 0.5 <= smallest / true["smallest"] <= 2)
+    is_whole = said.get("ended") == "done" and true["ended"] not in ("", "not measured")
     return {
         "points": points,
         "worst_error_percent": max(errors, default=None),
         "predicted_to_fit_and_failed": failed,
         "withheld_though_it_fits": withheld,
         "smallest": [smallest, true["smallest"]],
-        "smallest_within_one_doubling": bool(
-            smallest and true["smallest"] and 0.5 <= smallest / true["smallest"] <= 2
-        ),
+        "smallest_within_one_doubling": near if near or is_whole else None,
         "largest": [said.get("largest"), true["largest"]],
         "largest_predicted": said.get("largest_predicted"),
         "wall": said.get("wall"),
@@ -205,30 +240,70 @@ def shown(rows: dict[str, dict[str, Any]]) -> None:
         )
 
 
+def judged(rows: dict[str, dict[str, Any]]) -> list[tuple[str, list[bool | None]]]:
+    """Each line of what must hold, with what was seen of it; None where nothing was."""
+    points = [one for found in rows.values() for one in found["points"]]
+    errors = [one["error_percent"] for one in points]
+    near = [None if one is None else abs(one) <= NEAR_PERCENT for one in errors]
+    fits = [
+        None if found["worst_error_percent"] is None else not found["predicted_to_fit_and_failed"]
+        for found in rows.values()
+    ]
+    given = [
+        None if found["worst_error_percent"] is None else not found["withheld_though_it_fits"]
+        for found in rows.values()
+    ]
+    return [
+        (f"peaks that were predicted are within {NEAR_PERCENT:.0f} %", near),
+        ("nothing that was said to fit fails, job by job", fits),
+        ("nothing that fits was withheld, job by job", given),
+        (
+            "the plateau begins within one doubling of the full sweep's",
+            [found["smallest_within_one_doubling"] for found in rows.values()],
+        ),
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("what", choices=("truth", "sweep", "score", "all", "one"))
     parser.add_argument("--folder", type=Path, required=True, help="what truth and sweep leave for score")
     parser.add_argument("--jobs", default=",".join(NAMES))
-    parser.add_argument("--budget", default="100s")
+    parser.add_argument("--within", type=float, default=360.0, help="seconds for all of it")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     names, folder = asked.jobs.split(","), asked.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     if asked.what == "one":
-        (folder / f"{names[0]}.truth.json").write_text(json.dumps(truth_of(names[0], asked.tiny), indent=1))
+        truth_of(names[0], folder, asked.tiny, asked.within)
         return
-    for name in names:
+    until = time.monotonic() + asked.within
+    for at, name in enumerate(names):
+        share = (until - time.monotonic()) / (len(names) - at)
         if asked.what in ("truth", "all"):
-            truth(name, folder, asked.tiny)
-        if asked.what in ("sweep", "all"):
-            sweep(name, folder, asked.tiny, asked.budget)
+            part = TRUTH_SHARE if asked.what == "all" else 1.0
+            truth(name, folder, asked.tiny, part * share)
+        ends = until - share * (len(names) - at - 1)
+        if asked.what in ("sweep", "all") and ends - time.monotonic() > FEWEST_S:
+            sweep(name, folder, asked.tiny, ends - time.monotonic() - FEWEST_S / 2)
     if asked.what in ("score", "all"):
-        rows = {name: score(name, folder) for name in names}
-        shown(rows)
-        if asked.out:
-            asked.out.write_text(json.dumps(rows, indent=1) + "\n")
+        told(names, folder, asked)
+
+
+def told(names: list[str], folder: Path, asked: argparse.Namespace) -> None:
+    rows = {name: score(name, folder) for name in names}
+    must = judged(rows)
+    if asked.out:
+        whole = {**stamp("cpu" if asked.tiny else "cuda"), "within_s": asked.within, "jobs": rows}
+        whole["must_hold"] = dict(must)
+        asked.out.write_text(json.dumps(whole, indent=1) + "\n")
+    shown(rows)
+    print()
+    for what, seen in must:
+        held, known = sum(one is True for one in seen), sum(one is not None for one in seen)
+        verdict = "unknown" if not known else "holds" if held == known else "DOES NOT HOLD"
+        print(f"{verdict:14} {what}: {held} of {known}, {len(seen) - known} not measured")
 
 
 if __name__ == "__main__":

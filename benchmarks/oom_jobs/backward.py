@@ -10,9 +10,9 @@ import argparse
 
 import torch
 import torch.nn.functional as F
+from room import DEVICE, total_memory
 from torch import Tensor, nn
 
-DEVICE = "cuda"
 WIDTH, LENGTH, LAYERS, CLASSES = 256, 128, 32, 16
 BYTES_OF_A_SEQUENCE = LAYERS * LENGTH * WIDTH * 4  # what forward keeps for backward
 
@@ -40,7 +40,7 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
 
-    total = torch.cuda.mem_get_info()[1]
+    total = total_memory()
     batch_size = args.batch_size or max(2, int(0.65 * total / BYTES_OF_A_SEQUENCE))
     if args.mended:
         batch_size //= 2

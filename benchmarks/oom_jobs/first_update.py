@@ -6,10 +6,10 @@ import argparse
 
 import torch
 import torch.nn.functional as F
+from room import DEVICE, total_memory
 from torch import Tensor, nn
 
-DEVICE = "cuda"
-WIDTH = 8192
+WIDTH = 8192 if DEVICE == "cuda" else 1024
 SHARE_OF_WEIGHTS = 0.28  # of the device: gradients as much again, AdamW's state twice as much
 
 
@@ -34,7 +34,7 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
 
-    total = torch.cuda.mem_get_info()[1]
+    total = total_memory()
     model = Deep(max(2, int(SHARE_OF_WEIGHTS * total / (WIDTH * WIDTH * 4))))
     if args.mended:
         optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)

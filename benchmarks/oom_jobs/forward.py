@@ -6,9 +6,9 @@ import argparse
 
 import torch
 import torch.nn.functional as F
+from room import DEVICE, total_memory
 from torch import Tensor, nn
 
-DEVICE = "cuda"
 CHANNELS, SIZE, BLOCKS, CLASSES = 64, 64, 32, 10
 BYTES_OF_A_PICTURE = 3 * BLOCKS * CHANNELS * SIZE * SIZE * 4  # what a block keeps for backward, three times
 
@@ -43,7 +43,7 @@ def main() -> None:
     torch.manual_seed(0)
     torch.backends.cudnn.deterministic = True
 
-    total = torch.cuda.mem_get_info()[1]
+    total = total_memory()
     batch_size = args.batch_size or max(2, int(1.3 * total / BYTES_OF_A_PICTURE))
     if args.mended:
         batch_size //= 2

@@ -12,9 +12,9 @@ import argparse
 
 import torch
 import torch.nn.functional as F
+from room import DEVICE, total_memory
 from torch import Tensor, nn
 
-DEVICE = "cuda"
 WIDTH, LONG, SHORT, LAYERS = 256, 120, 96, 32
 BANK_FROM_STEP, BANK_STRIDE = 4, 6  # the bank holds every sixth token, from step 4 on
 BYTES_OF_A_SEQUENCE = LAYERS * LONG * WIDTH * 4  # what a long one keeps for backward
@@ -44,7 +44,7 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
 
-    total = torch.cuda.mem_get_info()[1]
+    total = total_memory()
     batch_size = args.batch_size or max(1, int(0.6 * total / BYTES_OF_A_SEQUENCE))
     model = Encoder().to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

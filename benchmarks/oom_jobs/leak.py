@@ -6,9 +6,9 @@ import argparse
 
 import torch
 import torch.nn.functional as F
+from room import DEVICE, total_memory
 from torch import Tensor, nn
 
-DEVICE = "cuda"
 WIDTH, LENGTH = 256, 128
 BYTES_OF_A_SEQUENCE = LENGTH * WIDTH * 4  # its features
 
@@ -33,7 +33,7 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
 
-    total = torch.cuda.mem_get_info()[1]
+    total = total_memory()
     batch_size = args.batch_size or max(1, int(0.02 * total / BYTES_OF_A_SEQUENCE))
     model = Encoder().to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

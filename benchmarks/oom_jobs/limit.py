@@ -6,9 +6,9 @@ import argparse
 
 import torch
 import torch.nn.functional as F
+from room import DEVICE, limit, total_memory
 from torch import Tensor, nn
 
-DEVICE = "cuda"
 WIDTH, LAYERS, SHORTEST, LONGER = 256, 16, 32, 8
 LONGEST_STEP = 12
 BYTES_OF_A_SEQUENCE = LAYERS * (SHORTEST + LONGER * LONGEST_STEP) * WIDTH * 4  # of the longest
@@ -34,9 +34,9 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
-    torch.cuda.set_per_process_memory_fraction(0.7 if args.mended else 0.25)
+    limit(0.7 if args.mended else 0.25)
 
-    total = torch.cuda.mem_get_info()[1]
+    total = total_memory()
     batch_size = args.batch_size or max(1, int(0.33 * total / BYTES_OF_A_SEQUENCE))
     model = Tagger().to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
