@@ -30,6 +30,8 @@ class FakeAllocator:
 
     def __init__(self) -> None:
         self.allocated = self.peak = self.reserved = self.most_reserved = 0
+        self.share = 1.0  # that the job allowed itself
+        self.others = 2_000
         self.resets = 0
 
     def is_initialized(self) -> bool:
@@ -37,6 +39,12 @@ class FakeAllocator:
 
     def device_count(self) -> int:
         return 1
+
+    def get_device_properties(self, _device: int) -> Any:
+        return SimpleNamespace(total_memory=12_000)
+
+    def get_per_process_memory_fraction(self, _device: int) -> float:
+        return self.share
 
     def take(self, amount: int) -> None:
         self.allocated += amount
@@ -57,7 +65,7 @@ class FakeAllocator:
         return self.most_reserved
 
     def mem_get_info(self, _device: int = 0) -> tuple[int, int]:
-        return 10_000 - self.reserved, 12_000
+        return 12_000 - self.others - self.reserved, 12_000
 
     def reset_peak_memory_stats(self, _device: int = 0) -> None:
         self.peak, self.most_reserved = self.allocated, self.reserved
@@ -102,10 +110,26 @@ def test_the_device_s_phases_are_told_apart() -> None:
         600,
         500,
     )
-    assert found.whole == 800 and found.reserved == 900 and found.limit == 10_000
+    assert found.whole == 800 and found.reserved == 900 and found.limit == 10_000 and found.workers is None
     assert cuda.resets == 1 + 2 * WATCHED  # no more than it needs
     steps.step()
     assert cuda.resets == 1 + 2 * WATCHED  # and nothing after that
+
+
+def test_the_limit_is_what_the_job_allows_itself_and_what_others_leave_in_the_end() -> None:
+    cuda = FakeAllocator()
+    cuda.share = 0.5
+    cuda.take(100)
+    peaks, steps = StepPeaks(SimpleNamespace(cuda=cuda)), Steps(lambda: None)
+    peaks.first_batch()
+    steps.step()
+    assert peaks.told(Measurement(device_kind="gpu")).limit == 6_000
+    cuda.share = 1.0
+    peaks, steps = StepPeaks(SimpleNamespace(cuda=cuda)), Steps(lambda: None)
+    peaks.first_batch()
+    cuda.others = 5_000  # a library of the job took what it works in
+    steps.step()
+    assert peaks.told(Measurement(device_kind="gpu")).limit == 7_000
 
 
 def test_a_larger_peak_of_later_steps_is_of_the_phase_that_was_largest() -> None:
@@ -132,9 +156,30 @@ def test_the_cores_count_pages() -> None:
     found = peaks.told(Measurement(peak_resident=0))
     if found.set_up is None:
         pytest.skip("this system does not forget a peak")
-    assert found.of == "resident" and found.held is not None and found.reserved is None
+    assert found.of == "resident" and found.held is not None and found.reserved == found.whole
     assert found.optimizer is not None and found.working is not None
     assert found.optimizer - found.held > 90 * MIB > found.working - found.held > 25 * MIB
+
+
+def test_what_the_c_library_keeps_is_no_part_of_what_is_held() -> None:
+    """Blocks too small to be given back by themselves."""
+    peaks = StepPeaks(torch)
+    peaks.first_batch()
+    kept: list[Any] = []
+
+    def update() -> None:
+        small = [torch.ones(1 << 12) for _ in range(4096)]
+        kept.append(torch.ones(1 << 12))  # on top of them
+        del small
+
+    steps = Steps(update)
+    for _ in range(3):
+        steps.step()
+    found = peaks.told(Measurement(peak_resident=1 << 50))
+    if found.held is None or found.optimizer is None:
+        pytest.skip("this system does not forget a peak")
+    assert found.optimizer - found.held > 50 * MIB
+    assert found.reserved == 1 << 50 and found.optimizer < 1 << 40  # what later steps held may be kept
 
 
 def test_a_system_that_tells_no_phases_still_tells_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,6 +115,10 @@ def test_the_knee_is_found_and_the_job_s_evaluation_is_left_alone(capsys: pytest
     document = from_json(Path("out.json").read_bytes())
     (kept,) = Path("findwall-runs").glob("*-sweep-1")
     assert from_json((kept / "diagnosis.json").read_bytes()).sweep == document.sweep
+    assert cli._run(["read", str(kept)]) == 0
+    assert "The knee is at 32: from there on" in capsys.readouterr().out
+    page = (kept / "report.html").read_text()
+    assert "The knee is at 32: from there on" in page and 'id="sweep"' in page
     assert "The knee is at 32" in to_text(document)
     assert "| 32 |" in to_markdown(document) and "knee, smallest within 5 %" in to_markdown(document)
 

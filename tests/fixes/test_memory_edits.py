@@ -11,7 +11,7 @@ from findwall.fixes.communication.sharding_memory import _beside, over_ranks
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
 from findwall.memory.lives import total
 from findwall.memory.memory_ladder import Rung, predicted
-from findwall.memory.played_memory import largest_batch, played, with_batch
+from findwall.memory.played_memory import batch_lines, largest_batch, played, with_batch
 from findwall.memory.traced_history import traced_history
 from memory_traces import HIDDEN, MIB, PASSING, WEIGHTS, Trace, train
 
@@ -143,6 +143,15 @@ def test_a_larger_batch_makes_activations_larger_and_nothing_else(tmp_path: Path
     grown = (factor - 1) * (HIDDEN * len(WEIGHTS) + PASSING)
     peak = with_batch(facts, factor)[0].peak
     assert facts.peak_bytes < peak <= facts.peak_bytes + grown
+
+
+@pytest.mark.parametrize("factor", [0.1, 0.5, 1.0, 1.7, 4.0, 64.0])
+def test_few_lines_say_what_the_steps_played_again_say(tmp_path: Path, factor: float) -> None:
+    facts = recorded(tmp_path)
+    lines = batch_lines(facts)
+    peak = max(stays + factor * grows for stays, grows in lines)
+    assert peak == pytest.approx(with_batch(facts, factor)[0].peak, abs=len(facts.walk.lives))
+    assert len(lines) < 8
 
 
 def test_the_largest_batch_fits_and_a_larger_one_does_not(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pytest import approx
 
 from examples import drawn
-from findwall.model.arms import Peaks
+from findwall.model.arms import BatchLines, Peaks
 from findwall.trial.peak_lines import on_line, predicted_peak, predicted_reserved
 
 MB = 10**6
@@ -65,3 +65,38 @@ def test_a_larger_batch_never_takes_less() -> None:
 def test_what_is_reserved_is_as_much_more_as_it_was_at_the_most() -> None:
     assert predicted_reserved({32: peaks(32)}, 64) == approx(1.2 * 840 * MB)
     assert predicted_reserved({8: Peaks("resident", working=300 * MB)}, 16) is None
+
+
+LINES = BatchLines(((500 * MB, 0), (100 * MB, 320 * MB)), between=90 * MB)  # of 32 samples
+
+
+def test_lines_of_one_recorded_size_tell_all_others() -> None:
+    """Up to 40 samples it is the optimizer that peaks, which no point below shows."""
+    tried = {32: Peaks("allocated", 100 * MB, 420 * MB, 530 * MB, 200 * MB)}
+    recorded = {32: LINES}
+    assert predicted_peak(tried, 16, recorded) == approx(530 * MB)  # 30 MB are there that were not recorded
+    assert predicted_peak(tried, 64, recorded) == approx((30 + 100 + 640) * MB)
+    assert predicted_peak(tried, 64, {32: BatchLines()}) == predicted_peak(tried, 64)
+
+
+def test_between_two_recorded_sizes_the_nearer_counts_more() -> None:
+    tried = {at: Peaks("allocated", working=int((100 + 10 * at) * MB)) for at in (8, 32)}
+    recorded = {at: BatchLines(((100 * MB, 10 * at * MB),)) for at in (8, 32)}
+    assert predicted_peak(tried, 16, recorded) == approx(260 * MB)
+
+
+def test_resident_memory_lies_between_what_is_needed_and_what_was_kept_before() -> None:
+    """Between two steps 200 MB are there; a step takes 410 MB more, and half as much again is kept."""
+    peaks = Peaks("resident", 100 * MB, 700 * MB, 600 * MB, held=200 * MB, reserved=815 * MB)
+    tried, recorded = {32: peaks}, {32: LINES}
+    needed = (200 + 740 - 90) * MB
+    assert predicted_peak(tried, 64, recorded) == approx(needed)
+    assert predicted_reserved(tried, 64, recorded) == approx(200 * MB + 1.5 * (needed - 200 * MB))
+    unknown = {32: BatchLines(LINES.lines)}  # nobody knows what of it was there between two steps
+    assert predicted_peak(tried, 64, unknown) == predicted_peak(tried, 64)
+
+
+def test_workers_are_counted_and_their_batches_grow() -> None:
+    one = Peaks("resident", working=500 * MB, held=500 * MB, workers=40 * MB, waiting=20 * MB)
+    assert one.whole == 560 * MB
+    assert predicted_peak({8: one}, 16) == approx((500 + 40 + 40) * MB)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from findwall.cli.trying import Job
-    from findwall.model.arms import FedLoader
+    from findwall.model.arms import BatchLines, FedLoader
     from findwall.model.diagnosis import Diagnosis
     from findwall.trial.sweep_sizes import Ran, Tried, Way
 
@@ -196,6 +196,8 @@ class _Sweeping:
 
     def _run(self, size: int) -> Ran:
         """One fresh process. 0: the job as it is."""
+        from msgspec.structs import replace
+
         from findwall.trial.sweep_sizes import Ran
 
         own, job = not self._has_run, self._job
@@ -204,7 +206,7 @@ class _Sweeping:
             folder = job.folder if own and job.folder is not None else Path(name, "run")
             ran = self._sample(size, folder)
             if ran.swept is not None and not ran.trouble:
-                self._look(size, folder)
+                ran = replace(ran, lines=self._look(size, folder))
         if not ran.trouble and ran.swept is not None and self._loader is not None:
             sizes = [one.size for one in ran.swept.fed]
             if sizes != [size]:
@@ -224,7 +226,7 @@ class _Sweeping:
         elif self._loader is not None:
             changed = Varied(size, self._loader.loader)
         steps = ("--steps", str(job.steps)) if job.steps is not None else ()
-        words = job.command((), "--until", "lines", "--out", str(folder), *steps)
+        words = job.command((), "--until", "lines", "--memory", "--out", str(folder), *steps)
         arm = Arm(str(size), words, {**job.env, SWEEP: msgspec.json.encode(changed).decode()}, job.cwd)
         trial = run_trial([arm], Plan(rounds=1, deadline_s=self.left_s, read=step_in_report))
         if not (samples := trial.arms[arm.name].samples):
@@ -240,14 +242,20 @@ class _Sweeping:
             self._others.append(report.around.others_busy)
         return Ran(report.swept if report is not None else None, sample.seconds)
 
-    def _look(self, size: int, folder: Path) -> None:
-        """The wall at that size. One that cannot be read leaves the figures as they are."""
+    def _look(self, size: int, folder: Path) -> BatchLines:
+        """The wall at that size, and the lines of its memory. A folder that cannot be read leaves the figures
+        as they are."""
         from findwall import api
+        from findwall.examine.job_memory import recorded_batches
+        from findwall.model.arms import BatchLines
 
         try:
-            self._looks[size] = api.look(str(folder))[1].diagnosis
+            run, found = api.look(str(folder))
+            self._looks[size] = found.diagnosis
+            return recorded_batches(run)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is no reason to lose the figures
             _say(f"no wall is known with batches of {size or 'its own size'} ({error})")
+            return BatchLines()
 
 
 def trainer_of(fed: Sequence[FedLoader]) -> FedLoader:
@@ -286,7 +294,6 @@ def _progress(tried: Tried) -> None:
 
 
 def _tell(found: Diagnosis, job: Job, is_markdown: bool, json_target: str | None) -> None:
-    from findwall.model.measurement import DIAGNOSIS_FILE
     from findwall.report import document, sweep_text
     from findwall.report.markdown import to_markdown
     from findwall.report.stream import say as show
@@ -297,7 +304,22 @@ def _tell(found: Diagnosis, job: Job, is_markdown: bool, json_target: str | None
     if json_target is not None:
         document.write(found, json_target)
     if job.folder is not None and job.folder.is_dir():
-        document.write(found, str(job.folder / DIAGNOSIS_FILE))
+        _keep(found, job.folder)
+
+
+def _keep(found: Diagnosis, folder: Path) -> None:
+    """The sweep beside the job as it is; the document and the page there tell both."""
+    import msgspec
+
+    from findwall.cli.trying import read_again
+    from findwall.model.measurement import DIAGNOSIS_FILE, SWEEP_FILE
+    from findwall.report import document
+
+    document.save(folder / SWEEP_FILE, msgspec.json.encode(found.sweep))
+    try:
+        read_again(folder)
+    except InputError:  # that run is none: another size's wall is told with the sweep
+        document.write(found, str(folder / DIAGNOSIS_FILE))
     if found.sweep.ended == "interrupted":
         sys.stdout.flush()
         raise KeyboardInterrupt  # what was measured is told: the rest is as of any interrupted command

@@ -208,7 +208,7 @@ class _Trying:
             self._say("this CPU's ceilings could not be measured: `findwall ceilings` shows why")
             return seen
         with suppress(FindwallError):  # what cannot be read again stands as it was read
-            seen = _read_again(folder)
+            seen = read_again(folder)
         if lacks_ceilings(seen):
             self._say(
                 "what was measured could not be kept or read: `findwall ceilings` shows where it is kept"
@@ -264,7 +264,7 @@ def keep(folder: Path, diagnosis: Diagnosis) -> None:
         _write(folder, diagnosis, examined([str(folder)], None, None)[1])
 
 
-def _read_again(folder: Path) -> Diagnosis:
+def read_again(folder: Path) -> Diagnosis:
     """What was looked at, with what is known by now; the document and the page there say the same."""
     from findwall.cli.report import examined
 

@@ -8,8 +8,12 @@ from msgspec.structs import replace
 
 from findwall.agent.allocations.failure_claim import caught_claim, failure_claim
 from findwall.examine.memory_document import memory_found, peaked_elsewhere, traced_memory
+from findwall.memory.device_memory import device_memory
+from findwall.memory.played_memory import batch_lines, between_steps
 from findwall.memory.steady_growth import SteadyGrowth, steady_growth
+from findwall.memory.traced_history import traced_history
 from findwall.model.answers.memory_answer import Memory, MemoryGrowth, OutOfMemory
+from findwall.model.arms import BatchLines
 from findwall.model.claims import Claim, Figure, lines
 from findwall.model.measured_run import Rank, Run
 from findwall.model.memory_history import RecordedRank
@@ -52,6 +56,20 @@ def _recorded(run: Run, traced: Memory, on_trace: list[Claim]) -> tuple[Memory, 
     if memory.curve is None:
         memory.curve = traced.curve
     return memory, [*remarks, *peaked_elsewhere(memory, run.peak_memory)]
+
+
+def recorded_batches(run: Run) -> BatchLines:
+    """What of the recorded steps stays and what grows with the batch; nothing where none was recorded, or no
+    step that trains."""
+    rank = run.first
+    told = rank.known_at_trace if isinstance(rank, RecordedRank) else None
+    history = rank.memory if isinstance(rank, RecordedRank) else None
+    if history is None and rank.timeline is not None:
+        history = traced_history(rank.timeline, told)
+    devices = device_memory(history) if history is not None else []
+    if not devices or not len(devices[0].backward_starts):
+        return BatchLines()
+    return BatchLines(tuple(batch_lines(devices[0])), between_steps(devices[0]))
 
 
 def _resident(run: Run, memory: Memory) -> Memory:

@@ -91,6 +91,7 @@ def diagnose_device(run: Run, ranks: list[Facts], asked: str | None = None) -> D
         throughput=throughput(run, facts.step),
         kernels=kernel_rows(facts),
         trials=list(run.trials),
+        sweep=run.sweep,
         notes=[],
         remarks=[*gather_notes(facts), *on_memory],
         modules=[ModuleRow(module, ms(spent)) for module, spent in split_by_module(facts).items()],

@@ -9,7 +9,7 @@ from findwall.memory.device_memory import DeviceMemoryFacts
 from findwall.memory.lives import Lives, Mask, total
 from findwall.memory.memory_kinds import ACTIVATIONS, GRADIENTS, INPUTS, KEPT, PARAMETERS, TEMPORARIES
 from findwall.memory.memory_phases import BACKWARD, FORWARD
-from findwall.model.memory_history import I64
+from findwall.model.memory_history import BACKWARD_PASS, I64, UPDATE_PASS
 
 
 class Played(msgspec.Struct, frozen=True):
@@ -67,6 +67,43 @@ def with_batch(facts: DeviceMemoryFacts, factor: float) -> list[Played]:
     """The steps with so much of a batch, in the same order."""
     asked = facts.walk.lives.asked
     return [played(facts).sized(np.where(mask, asked * factor, asked)) for mask in follows_batch(facts)]
+
+
+def between_steps(facts: DeviceMemoryFacts) -> int | None:
+    """Bytes alive when an optimizer's step had ended, or, where its step takes nothing, the backward pass;
+    None where nobody knows which events are the optimizer's."""
+    passes = facts.history.passes
+    if passes is None:
+        return None
+    for ended in (UPDATE_PASS, BACKWARD_PASS):
+        rows = np.flatnonzero(passes == ended)
+        if len(rows):
+            return int(facts.walk.asked[rows[-1]])
+    return None
+
+
+def batch_lines(facts: DeviceMemoryFacts) -> list[tuple[int, int]]:
+    """The likely peak for every size of the batch: what stays and what grows with it at events of which one
+    is the peak, whatever the size. The largest of `stays + factor * grows` is the peak."""
+    lives, count = facts.walk.lives, facts.phases.count
+    if not count:
+        return []
+    grows = total(lives, np.where(follows_batch(facts)[0], lives.asked, 0), count)
+    stays = total(lives, lives.asked, count) - grows
+    found: list[tuple[int, int]] = []
+    for at in np.lexsort((-grows, -stays)).tolist():  # what stays most first
+        line = int(stays[at]), int(grows[at])
+        if found and line[1] <= found[-1][1]:
+            continue  # another is never below it
+        while len(found) > 1 and _is_never_highest(found[-2], found[-1], line):
+            found.pop()
+        found.append(line)
+    return found
+
+
+def _is_never_highest(one: tuple[int, int], two: tuple[int, int], three: tuple[int, int]) -> bool:
+    """Whether the second lies above the first only where the third lies above it."""
+    return (one[0] - three[0]) * (two[1] - one[1]) <= (one[0] - two[0]) * (three[1] - one[1])
 
 
 def largest_batch(facts: DeviceMemoryFacts, room: int) -> float:

@@ -59,13 +59,28 @@ class Peaks(msgspec.Struct, frozen=True):
     working: int | None = None  # forward and backward
     optimizer: int | None = None
     held: int | None = None  # between two steps
-    reserved: int | None = None  # from the driver, where memory is allocated from a cache
+    reserved: int | None = None  # with what lies free in torch's cache, or is kept by the C library
     limit: int | None = None  # of the device, as far as this process could have it
+    workers: int | None = None  # what processes below this one have for themselves, of the host's memory
+    waiting: int | None = None  # batches that they made and nobody has taken
 
     @property
     def whole(self) -> int | None:
         known = [one for one in (self.set_up, self.working, self.optimizer) if one is not None]
-        return max(known, default=None)
+        return max(known) + self.beside if known else None
+
+    @property
+    def beside(self) -> int:
+        """In other processes."""
+        return (self.workers or 0) + (self.waiting or 0)
+
+
+class BatchLines(msgspec.Struct, frozen=True):
+    """What the allocator recorded of steps, for batches of every size: the peak is the largest of these lines
+    at the batch's size, as a multiple of the recorded one's."""
+
+    lines: tuple[tuple[int, int], ...] = ()  # bytes that stay, and those that grow with the batch
+    between: int | None = None  # bytes that were alive between two steps
 
 
 class Swept(msgspec.Struct, frozen=True):

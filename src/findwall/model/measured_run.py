@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from findwall.model.answers.memory_answer import CaughtFailures, OutOfMemory
+from findwall.model.answers.sweep_answer import Sweep
 from findwall.model.applied import Trial
 from findwall.model.dataflow import Observed
 from findwall.model.events import Timeline
@@ -145,6 +146,7 @@ class Run(msgspec.Struct, frozen=True):
     crash: str = ""  # how the job ended, where it did not end well
     probes: Probes | None = None  # ops of its step that were run as fixes would run them
     trials: tuple[Trial, ...] = ()  # fixes that were really made in it
+    sweep: Sweep | None = None  # batches of other sizes that were tried with it
     ncu: NcuReport | None = None  # kernels that Nsight Compute counted, of this job or alone
     watched: WatchedJob | None = None  # where the job ran already
 

@@ -34,6 +34,7 @@ OBSERVED_FILE = "observed.json"
 SNAPSHOT_FILE = "snapshot.pickle.gz"
 KNOWN_MEMORY_FILE = "known-{}.json"  # what lies where at the end of a recording: "trace" or "snapshot"
 DIAGNOSIS_FILE = "diagnosis.json"
+SWEEP_FILE = "sweep.json"  # what `findwall sweep` found, beside the job as it is
 TRIALS_FILE = "trials.json"  # what `findwall try` found, beside what it looked at
 REPORT_FILE = "report.html"  # the page
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from findwall.errors import InputError
 from findwall.files import read_small
+from findwall.model.answers.sweep_answer import Sweep
 from findwall.model.applied import Trial
 from findwall.model.dataflow import Observed
 from findwall.model.events import Timeline
@@ -25,6 +26,7 @@ from findwall.model.measurement import (
     MEASUREMENT_FILE,
     RUN_FILE,
     RUN_SCHEMA,
+    SWEEP_FILE,
     TRIALS_FILE,
     Measurement,
     RecordedMemory,
@@ -76,6 +78,7 @@ def read_run_folder(path: Path, allowance: Allowance | None = None) -> Run:
         notes.append(f"{len(ranks)} of {world_size} ranks wrote their measurement")
     first = ranks[0][1]
     probes, trials = _read_probes(path, first.device_name, notes), _read_trials(path, notes)
+    sweep = _read_sweep(path, notes)
     return Run(
         kind=RUN_FOLDER,
         paths=(str(path),),
@@ -89,6 +92,7 @@ def read_run_folder(path: Path, allowance: Allowance | None = None) -> Run:
         crash=next((one.job_ended for _, one in ranks if one.job_ended not in ("", ENDED)), ""),
         probes=probes,
         trials=trials,
+        sweep=sweep,
     )
 
 
@@ -101,6 +105,17 @@ def _read_trials(path: Path, notes: list[str]) -> tuple[Trial, ...]:
     except (InputError, *UNDECODABLE) as error:
         notes.append(f"{TRIALS_FILE} is left out: {error}; run `findwall try` again")
         return ()
+
+
+def _read_sweep(path: Path, notes: list[str]) -> Sweep | None:
+    """What `findwall sweep` left here."""
+    try:
+        return msgspec.json.decode(read_small(path / SWEEP_FILE), type=Sweep)
+    except FileNotFoundError:
+        return None
+    except (InputError, *UNDECODABLE) as error:
+        notes.append(f"{SWEEP_FILE} is left out: {error}; run `findwall sweep` again")
+        return None
 
 
 def run_info(path: Path) -> RunInfo | None:

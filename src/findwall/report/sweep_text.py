@@ -17,12 +17,13 @@ ON_ROWS = {"knee": "knee", "smallest": "smallest within 5 %", "best": "best"}
 def to_text(sweep: Sweep, width: int = 80) -> str:
     """The answer first, then what it rests on."""
     said = [line for text in sweep.says for line in textwrap.wrap(clean(text), width)]
-    return "\n".join([*said, "", *table(sweep), "", _figures(sweep)]) + "\n"
+    said_of = textwrap.fill(figures(sweep), width, initial_indent="  ", subsequent_indent="  ")
+    return "\n".join([*said, "", *table(sweep), "", said_of]) + "\n"
 
 
 def table(sweep: Sweep) -> list[str]:
     """With a mark at the job's own size, and a line for each size without figures."""
-    rows = [row(point) for point in sweep.points]
+    rows = [row(sweep, point) for point in sweep.points]
     wide = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
     lines = [f"    {_line(COLUMNS, wide)}"]
     for point, cells in zip(sweep.points, rows, strict=True):
@@ -35,7 +36,7 @@ def table(sweep: Sweep) -> list[str]:
     return lines
 
 
-def row(point: SweepPoint) -> tuple[str, ...]:
+def row(sweep: Sweep, point: SweepPoint) -> tuple[str, ...]:
     step = point.step_ms
     return (
         f"{point.batch_size:,}",
@@ -43,14 +44,32 @@ def row(point: SweepPoint) -> tuple[str, ...]:
         NONE if step.mid is None else format_ms(step.mid),
         NONE if step.mid is None else format_interval(step.low, step.high),
         NONE if point.peak_gib is None else format_gib(point.peak_gib),
-        NONE if point.predicted_gib is None else format_gib(point.predicted_gib),
+        predicted(sweep, point),
         f"{point.wall} / {point.cause}" if point.wall else "unknown" if step.mid is not None else NONE,
     )
+
+
+def predicted(sweep: Sweep, point: SweepPoint) -> str:
+    """On the cores from what is needed to that with what the C library may keep."""
+    low, high = point.predicted_gib, point.predicted_reserved_gib
+    if low is None:
+        return NONE
+    if sweep.memory_of != "resident" or high is None or format_gib(low) == format_gib(high):
+        return format_gib(low)
+    (first, unit), (last, other) = format_gib(low).split(), format_gib(high).split()
+    return f"{first}–{last} {unit}" if unit == other else f"{first} {unit}–{last} {other}"
 
 
 def marks(sweep: Sweep, point: SweepPoint) -> str:
     """What a size is: the knee, the smallest within 5 %, the best."""
     return ", ".join(said for name, said in ON_ROWS.items() if getattr(sweep, name) == point.batch_size)
+
+
+def remark(sweep: Sweep, point: SweepPoint) -> str:
+    """What a size is; why it has no figures, or what is to be said of them."""
+    is_own = ["the job's own"] if point.batch_size == sweep.own else []
+    known = [*is_own, *filter(None, [marks(sweep, point)])] if point.outcome == "measured" else []
+    return ", ".join([*known, *filter(None, [clean(point.why)])])
 
 
 def _line(cells: tuple[str, ...], wide: list[int]) -> str:
@@ -60,11 +79,16 @@ def _line(cells: tuple[str, ...], wide: list[int]) -> str:
     )
 
 
-def _figures(sweep: Sweep) -> str:
-    of = {"allocated": "allocated on the device", "resident": "resident memory of the process"}
+def figures(sweep: Sweep) -> str:
+    """What the table's figures are of."""
+    of = {
+        "allocated": "allocated on the device",
+        "resident": "resident memory of the job's processes; predicted: what they need, to that with freed "
+        "memory that the C library keeps",
+    }
     what = f"peak: {of[sweep.memory_of]}; " if sweep.memory_of in of else ""
     limit = f"{format_gib(sweep.limit_gib)} can be had; " if sweep.limit_gib is not None else ""
-    return f"  {what}{limit}rates are of one rank; the sweep took {sweep.seconds:.0f} s."
+    return f"{what}{limit}rates are of one rank; the sweep took {sweep.seconds:.0f} s."
 
 
 def to_markdown(sweep: Sweep) -> str:
@@ -72,6 +96,6 @@ def to_markdown(sweep: Sweep) -> str:
     head = ["batch", "samples/s", "step", "p10–p90", f"peak ({sweep.memory_of})", "predicted", "wall", ""]
     lines = [f"| {' | '.join(head)} |", f"|{'--:|' * 6}---|---|"]
     for point in sweep.points:
-        note = marks(sweep, point) if point.outcome == "measured" else clean(point.why).replace("|", "\\|")
-        lines.append(f"| {' | '.join((*row(point), note))} |")
+        note = remark(sweep, point).replace("|", "\\|")
+        lines.append(f"| {' | '.join((*row(sweep, point), note))} |")
     return "\n".join(lines)

@@ -1,17 +1,20 @@
-"""What a larger batch takes, from what smaller ones took: each phase of a step follows a line of its own, and
-the whole is the largest of them.
+"""What a larger batch takes, from what smaller ones took.
 
-Within a phase, too, one line may lie above another from some size on (what forward keeps, above what the
-weights take), so a line goes through as many of the nearest points as lie on one.
+Where the allocator was recorded at a size, it says of every moment of the step what stays and what grows with
+the batch: the peak at another size is the largest of these lines, with what was there besides as it was
+measured. Without that, each phase of a step follows a line of
+its own through the sizes that were measured; within a phase, too, one may lie above another from some size
+on, so a line goes through as many of the nearest points as lie on one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import log
 
 import numpy as np
 
-from findwall.model.arms import Peaks
+from findwall.model.arms import BatchLines, Peaks
 from findwall.model.catalogue import MENTION_SHARE
 
 Point = tuple[float, float]  # batch size, and what it took
@@ -45,14 +48,76 @@ def _extended(nearest_first: Sequence[Point], at: float) -> float:
     return found
 
 
-def predicted_peak(tried: Mapping[int, Peaks], size: int) -> float | None:
-    """Bytes at the peak with batches of another size: the largest of the phases' lines.
+def predicted_peak(
+    tried: Mapping[int, Peaks], size: int, recorded: Mapping[int, BatchLines] | None = None
+) -> float | None:
+    """Bytes at the peak with batches of another size, in all processes; of resident memory what is needed,
+    which is the least that it will be. `recorded`: lines of the sizes at which the allocator was."""
+    own = _recorded(tried, size, recorded or {})
+    own = _by_phase(tried, size) if own is None else own
+    return None if own is None else own + _beside(tried, size)
 
-    From one size alone: what it holds between two steps is there without a batch; what forward and backward
-    take on top of that grows with it, the rest stays.
-    """
-    if not tried:
+
+def predicted_reserved(
+    tried: Mapping[int, Peaks], size: int, recorded: Mapping[int, BatchLines] | None = None
+) -> float | None:
+    """The same with what torch's cache or the C library keeps: as much more as before, at the most. What the
+    C library keeps, it keeps of what a step takes beyond what is there between two."""
+    peak = predicted_peak(tried, size, recorded)
+    if peak is None:
         return None
+    more = [(one.reserved / one.whole, 0) for one in tried.values() if one.reserved and one.whole]
+    for at, lines in (recorded or {}).items():
+        one = tried[at]
+        needed = _on_lines(one, lines, 1.0) if one.of == "resident" and one.reserved else None
+        if needed is not None and one.reserved and one.held is not None and needed > one.held:
+            kept = (one.reserved - one.beside - one.held) / (needed - one.held)
+            more.append((max(kept, 1.0), one.held + one.beside))
+    on_steps = [one for one in more if one[1]]
+    return max((there + times * (peak - there) for times, there in on_steps or more), default=None)
+
+
+def _recorded(tried: Mapping[int, Peaks], size: int, recorded: Mapping[int, BatchLines]) -> float | None:
+    """From the nearest recorded size; between two from both, as far as each is near."""
+    near = sorted((abs(log(at / size)), at) for at in recorded)
+    lower = next((one for one in near if one[1] <= size), None)
+    upper = next((one for one in near if one[1] >= size), None)
+    found = [
+        (apart, peak)
+        for apart, at in dict.fromkeys([lower, upper] if lower and upper else near[:1])
+        if (peak := _on_lines(tried[at], recorded[at], size / at)) is not None
+    ]
+    whole = sum(apart for apart, _ in found)
+    if len(found) < 2 or not whole:
+        return found[0][1] if found else None
+    return sum(peak * (whole - apart) / whole for apart, peak in found)
+
+
+def _on_lines(peaks: Peaks, of: BatchLines, factor: float) -> float | None:
+    """On a device the rest is what was measured beyond the recorded peak. Resident memory holds freed memory
+    too; only between two steps it was given back, so it is counted from there."""
+    stepping = max((one for one in (peaks.working, peaks.optimizer) if one is not None), default=None)
+    if not of.lines or stepping is None:
+        return None
+    most = max(stays + factor * grows for stays, grows in of.lines)
+    if peaks.of == "resident":
+        if peaks.held is None or of.between is None:
+            return None
+        return max(peaks.set_up or 0.0, peaks.held + most - of.between)
+    return max(peaks.set_up or 0.0, stepping + most - max(map(sum, of.lines)))
+
+
+def _beside(tried: Mapping[int, Peaks], size: int) -> float:
+    """What other processes hold: batches that wait are as large as the batch."""
+    workers = [(float(at), float(one.workers)) for at, one in tried.items() if one.workers is not None]
+    waiting = [(float(at), float(one.waiting)) for at, one in tried.items() if one.waiting is not None]
+    most = max((count / at for at, count in waiting), default=0.0)
+    return (on_line(workers, size) or 0.0) + most * size
+
+
+def _by_phase(tried: Mapping[int, Peaks], size: int) -> float | None:
+    """The largest of the phases' lines. From one size alone: what it holds between two steps is there
+    without a batch; what forward and backward take on top of that grows with it, the rest stays."""
     held = next((one.held for one in tried.values() if one.held is not None), None)
     phases = []
     for phase in ("set_up", "working", "optimizer"):
@@ -61,14 +126,6 @@ def predicted_peak(tried: Mapping[int, Peaks], size: int) -> float | None:
             points.append((0.0, float(held)))
         phases.append(on_line(points, size))
     return max((one for one in phases if one is not None), default=None)
-
-
-def predicted_reserved(tried: Mapping[int, Peaks], size: int) -> float | None:
-    """The same of what torch takes from the driver: as much more than what is allocated as before, at the
-    most."""
-    peak = predicted_peak(tried, size)
-    more = [one.reserved / one.whole for one in tried.values() if one.reserved and one.whole]
-    return peak * max(more) if peak is not None and more else None
 
 
 def _of(peaks: Peaks, phase: str) -> int | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from findwall.model.answers.sweep_answer import Sweep, SweepPoint
 from findwall.model.arms import MemoryOf
 from findwall.model.catalogue import FAIR_PART
@@ -63,12 +65,16 @@ def _point(one: Tried, limit: float | None, wall: Wall | None, way: Way) -> Swee
     swept = one.swept
     if swept is not None and one.outcome == "measured":
         point.step_ms, point.steps = Range(swept.low_ms, swept.mean_ms, swept.high_ms), swept.steps
-        point.peak_gib, point.reserved_gib = _gib(swept.peaks.whole), _gib(swept.peaks.reserved)
+        on_cores = swept.peaks.of == "resident"  # then what is kept is part of it, and nothing else is seen
+        point.peak_gib = _gib(swept.peaks.reserved or swept.peaks.whole if on_cores else swept.peaks.whole)
+        point.reserved_gib = None if on_cores else _gib(swept.peaks.reserved)
     reserved = one.predicted_reserved
     point.is_doubtful = limit is not None and reserved is not None and reserved > limit
     if wall is not None:
         point.wall, point.cause = wall.wall, wall.cause
     point.claim = _why(one, point, limit, way)
+    if point.is_doubtful and point.claim is not None and swept is not None and swept.peaks.of == "resident":
+        point.claim = replace(point.claim, id="sweep/doubtful-on-cores")
     return point
 
 

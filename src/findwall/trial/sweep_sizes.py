@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from findwall.model.answers.sweep_answer import Outcome
-from findwall.model.arms import FedLoader, Swept
+from findwall.model.arms import BatchLines, FedLoader, Peaks, Swept
 from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL, WORTH_IT
 from findwall.trial.peak_lines import on_line, predicted_peak, predicted_reserved
 
@@ -31,6 +31,7 @@ class Ran(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     trouble: Literal["", "out-of-memory", "failed", "no-step", "deadline", "interrupted"] = ""
     why: str = ""
+    lines: BatchLines = BatchLines()  # of its memory, where the allocator was recorded
 
 
 class Tried(msgspec.Struct, frozen=True):
@@ -39,6 +40,7 @@ class Tried(msgspec.Struct, frozen=True):
     size: int
     outcome: Outcome
     swept: Swept | None = None
+    lines: BatchLines = BatchLines()
     samples: float | None = None  # a step
     predicted: float | None = None  # bytes at the peak
     predicted_reserved: float | None = None
@@ -89,7 +91,7 @@ class _Going:
         self._go(down, self._is_steep, ("out-of-memory", "would-not-fit", "too-few-samples", "too-few-steps"))
         late = "no-time" in [one.outcome for one in self.tried.values()]
         for size in sorted(set(way.given) - self.tried.keys()):
-            self._keep(Tried(size, "no-time" if late else "not-started", None, None, *self._predicted(size)))
+            self._keep(self._unmeasured(size, "no-time" if late else "not-started"))
 
     def _go(self, sizes: Sequence[int], is_enough: Callable[[], bool], passes: Sequence[Outcome]) -> None:
         """One way, until it is clear, or one size gives no figures: `passes` are no reason to stop."""
@@ -108,12 +110,12 @@ class _Going:
     def _try(self, size: int) -> Tried:
         why_not = self._why_not(size)
         if why_not is not None:
-            return self._keep(Tried(size, why_not, None, None, *self._predicted(size)))
+            return self._keep(self._unmeasured(size, why_not))
         return self._note(size, self._way.run(size))
 
     def _predicted(self, size: int) -> tuple[float | None, float | None]:
-        known = {one.size: one.swept.peaks for one in self.tried.values() if one.swept is not None}
-        return predicted_peak(known, size), predicted_reserved(known, size)
+        known, recorded = peaks_of(self.tried.values())
+        return predicted_peak(known, size, recorded), predicted_reserved(known, size, recorded)
 
     def _why_not(self, size: int) -> Outcome | None:
         way = self._way
@@ -148,8 +150,12 @@ class _Going:
             outcome = "too-few-steps"
         samples = samples_of(swept, size, self._way.loader) if swept is not None else None
         return self._keep(
-            Tried(size, outcome, swept, samples, *self._predicted(size), seconds=ran.seconds, why=ran.why)
+            Tried(size, outcome, swept, ran.lines, samples, *self._predicted(size), ran.seconds, ran.why)
         )
+
+    def _unmeasured(self, size: int, why_not: Outcome) -> Tried:
+        peak, reserved = self._predicted(size)
+        return Tried(size, why_not, predicted=peak, predicted_reserved=reserved)
 
     def _keep(self, tried: Tried) -> Tried:
         self.tried[tried.size] = tried
@@ -196,6 +202,12 @@ def samples_of(swept: Swept, size: int, varied: FedLoader | None) -> float | Non
     return None if each is None or batches is None else each * batches
 
 
+def peaks_of(tried: Iterable[Tried]) -> tuple[dict[int, Peaks], dict[int, BatchLines]]:
+    """What is known of memory, by size."""
+    told = [(one, one.swept) for one in tried if one.swept is not None]
+    return {one.size: swept.peaks for one, swept in told}, {one.size: one.lines for one, _ in told}
+
+
 def _rates(tried: Iterable[Tried]) -> list[tuple[int, float]]:
     return sorted((one.size, one.rate) for one in tried if one.rate is not None)
 
@@ -232,13 +244,13 @@ def shape_of(tried: Sequence[Tried]) -> Shape | None:
 def largest_predicted(tried: Sequence[Tried], way: Way, limit: float | None) -> int | None:
     """Of the sizes of this sweep the largest whose peak is predicted to fit, with all that torch reserves for
     it. None: nobody knows the limit."""
-    known = {one.size: one.swept.peaks for one in tried if one.swept is not None}
+    known, recorded = peaks_of(tried)
     failed = min((one.size for one in tried if one.outcome == "out-of-memory"), default=inf)
     if limit is None or not known:
         return None
     found = None
     for size in way.given or (way.own, *(way.own << power for power in DOUBLINGS)):
-        peak = predicted_reserved(known, size) or predicted_peak(known, size)
+        peak = predicted_reserved(known, size, recorded) or predicted_peak(known, size, recorded)
         is_there = way.samples is None or size <= way.samples
         if size < failed and is_there and peak is not None and peak <= limit:
             found = max(found or 0, size)

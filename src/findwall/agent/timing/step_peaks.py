@@ -45,7 +45,7 @@ class StepPeaks:
 
     def told(self, measured: Measurement) -> Peaks:
         """Larger peaks in later steps are of the phase that is largest in the first, as far as anybody
-        knows."""
+        knows; on the cores they are of what the C library keeps, where it gave that back before."""
         undo_all(self._puts)  # not before: torch goes through them while it calls one
         device = measured.device_kind != "cpu"
         peaks, later = self._peaks, measured.peak_memory if device else measured.peak_resident
@@ -53,6 +53,8 @@ class StepPeaks:
             peaks = replace(peaks, of="allocated" if device else "resident")
         if device:
             peaks = replace(peaks, reserved=max(peaks.reserved or 0, measured.peak_reserved or 0) or None)
+        if not device and peaks.working is not None:
+            return replace(peaks, reserved=max(peaks.whole or 0, (later or 0) + peaks.beside))
         if later is None or later <= (peaks.whole or 0):
             return peaks
         if peaks.optimizer is not None and peaks.optimizer > (peaks.working or 0):
@@ -91,7 +93,14 @@ class StepPeaks:
             return
         self._left -= 1
         self._note("optimizer", meter.take_peak())
-        self._peaks = replace(self._peaks, held=meter.now())
+        known, limit = self._peaks.limit, meter.limit()
+        limit = known if limit is None else min(limit, known or limit)
+        self._peaks = replace(self._peaks, held=meter.now(), limit=limit)
+        beside = meter.beside()
+        if beside is not None:
+            workers, waiting = self._peaks.workers or 0, self._peaks.waiting or 0
+            most = max(beside.own, workers), max(beside.waiting, waiting)
+            self._peaks = replace(self._peaks, workers=most[0], waiting=most[1])
 
     def _note(self, phase: str, peak: int) -> None:
         known = getattr(self._peaks, phase)

@@ -21,6 +21,7 @@ from findwall.report.page.memory_table import MEMORY_BESIDE, MEMORY_PARTS, memor
 from findwall.report.page.road_chart import road
 from findwall.report.page.roofline import roofline
 from findwall.report.page.step_chart import step_times
+from findwall.report.page.sweep_table import SWEEP_PART, batch_sizes
 from findwall.report.page.timeline import packed, timeline
 from findwall.report.page.verdict_box import tone, top
 
@@ -56,10 +57,10 @@ def to_page(diagnosis: Diagnosis, series: Series | None = None, version: str = "
 def _parts(diagnosis: Diagnosis) -> Sequence[tuple[str, str]]:
     if memory_text.is_alone(diagnosis):
         return MEMORY_PARTS
-    if not diagnosis.memory.kinds:
-        return PARTS
+    beside = MEMORY_BESIDE if diagnosis.memory.kinds else ()
+    sizes = (SWEEP_PART,) if diagnosis.sweep is not None else ()
     before = [name for name, _ in PARTS].index("fixes")
-    return (*PARTS[:before], *MEMORY_BESIDE, *PARTS[before:])
+    return (*PARTS[:before], *beside, *sizes, *PARTS[before:])
 
 
 def whole(
@@ -108,6 +109,7 @@ def _body(diagnosis: Diagnosis, series: Series, version: str) -> Markup:
         step_times(diagnosis, series),
         kernels(diagnosis),
         memory_beside(diagnosis),
+        batch_sizes(diagnosis),
         fixes(diagnosis),
         not_worth_it(diagnosis),
         missing(diagnosis),

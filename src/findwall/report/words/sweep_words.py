@@ -42,6 +42,8 @@ WORDS: dict[str, Words] = {
     "sweep/out-of-memory": "ran out of memory[[: {error}]]",
     "sweep/doubtful": "doubtful: torch would reserve {reserved_gib:gib} and can have {limit_gib:gib}, so "
     "it frees and asks again",
+    "sweep/doubtful-on-cores": "doubtful: with what the C library keeps it may take {reserved_gib:gib}, and "
+    "{limit_gib:gib} can be had",
     "sweep/too-few-samples": "more than the {samples:,} samples of one pass: no whole batch",
     "sweep/too-few-steps": "too few steps to time[[ ({steps})]]: the job ended first",
     "sweep/failed": "failed[[: {error}]]",
