@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_avg_fn
 
-from findwall.facts.beside_the_model import average_writes, averages, beside_the_model
+from findwall.facts.beside_the_model import averages, beside_the_model
 from findwall.facts.facts import Facts
+from findwall.fixes.optimizer.averages_in_lists import writes_of
 from trained_steps import Trained, recorded
 
 
@@ -36,7 +37,7 @@ def test_an_average_ahead_of_the_first_pass_is_one_too(tmp_path: Path) -> None:
     facts = recorded(tmp_path, before=by_hand)
     found, each = averages(facts), len(list(Trained().model.parameters()))
     assert len(found) == facts.steps.count * each
-    assert average_writes(facts).tolist() == found.tolist()
+    assert writes_of(facts, found).tolist() == found.tolist()
 
 
 def test_torchs_own_average_is_one(tmp_path: Path) -> None:

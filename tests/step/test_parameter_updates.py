@@ -9,14 +9,14 @@ from book import Book
 from examples import drawn
 from findwall.causes.bandwidth import unfused_optimizer
 from findwall.causes.verdict import decide
-from findwall.facts.facts import Facts
+from findwall.facts.facts import Facts, serve
 from findwall.facts.step_views import split_by_phase
 from findwall.fixes import Use
 from findwall.fixes.optimizer import fused_optimizer
 from findwall.model.catalogue import KERNEL_CLASSES
 from findwall.model.events import Kind, Timeline
 from findwall.step.links import link
-from findwall.step.parameter_updates import own_updates
+from findwall.step.parameter_updates import stepping_kernels
 from sketch import facts_of
 from speaking import in_words
 
@@ -93,7 +93,7 @@ def job(
 
 def found(timeline: Timeline) -> list[int]:
     rows = timeline.rows(Kind.KERNEL)
-    return rows[own_updates(timeline, link(timeline), rows)].tolist()
+    return rows[stepping_kernels(timeline, link(timeline), rows)].tolist()
 
 
 WEIGHTS = st.lists(
@@ -149,17 +149,17 @@ def test_what_comes_after_the_last_change_is_none_of_it(weights: list[Shape]) ->
 
 
 def test_a_range_that_names_an_optimizer_is_believed() -> None:
-    book = Training([[512, 512]])
+    book, rows = Training([[512, 512]]), list[int]()
     for _ in range(3):
         begin = book.now
         book.forward([])
         book.backward()
         book.passes([[512, 512]])
         stepping = book.open("Optimizer.step#AdamW.step", kind=Kind.ANNOTATION)
-        book.passes([[512, 512]])
+        rows += book.passes([[512, 512]])
         book.close(stepping)
         book.marked(begin)
-    assert found(book.timeline()) == []
+    assert found(book.timeline()) == rows
 
 
 def test_gradients_that_are_handed_out_are_known_by_the_weights() -> None:
@@ -185,7 +185,8 @@ def lion() -> Facts:
 def test_the_wall_is_the_optimizer_and_its_fix_is_not_to_compile_the_model() -> None:
     facts = lion()
     assert decide(facts).cause == "unfused-optimizer"
-    classes = {KERNEL_CLASSES[at] for at in facts.kernels.class_index[facts.kernels.own_update].tolist()}
+    mine = serve(facts, facts.kernels.row, "update")
+    classes = {KERNEL_CLASSES[at] for at in facts.kernels.class_index[mine].tolist()}
     assert classes == {"optimizer"}
     text = in_words(unfused_optimizer.CAUSE, facts)
     assert "the job's own update of its parameters" in text

@@ -25,11 +25,13 @@ from findwall.dataflow.linking import (
     owners,
     rows_under,
 )
+from findwall.dataflow.traced_roles import traced_roles
 from findwall.dataflow.usefulness import numbers_taken, reached_from, reaching, taken_by_host
 from findwall.dataflow.weights import weights_of
 from findwall.model.dataflow import BORN, BUFFERS, MAKE, ROLES, STATE, Role
 from findwall.model.events import Bool
 from findwall.model.intervals import I64
+from findwall.work.work_facts import WorkFacts
 
 _UPDATES = ("Optimizer.step#", "Optimizer.zero_grad#")
 _CHOICES = frozenset(("aten::argmax", "aten::argmin", "aten::multinomial"))
@@ -47,9 +49,20 @@ def roles(flow: Flow) -> I64:
     return np.where(flow.head >= 0, found[np.maximum(flow.head, 0)], -1)
 
 
-def for_what(graph: Joined) -> I64:
-    """The role of the op of each host row of the trace, into ROLES; -1 unknown."""
-    return np.where(graph.op >= 0, roles(graph.flow)[np.maximum(graph.op, 0)], -1)
+def for_what(facts: WorkFacts, graph: Joined | None) -> I64:
+    """The role of the op of each host row of the trace, into ROLES; -1 unknown. By the graph where it has the
+    op. What it cannot see the trace tells: that an optimizer steps inside the backward pass, and that the
+    model itself works on its inputs, with gradients on."""
+    traced = traced_roles(facts)
+    if graph is None:
+        return traced
+    told = np.where(graph.op >= 0, roles(graph.flow)[graph.op], -1)
+    forward, backward, update, data, other = (
+        ROLES.index(one) for one in ("forward", "backward", "update", "data", "other")
+    )
+    steps_inside = (told == backward) & (traced == update)
+    of_the_model = (told == data) & ((traced == forward) | (traced < 0))
+    return np.where((told < 0) | (told == other) | steps_inside | of_the_model, traced, told)
 
 
 def _views_serve(flow: Flow, heads: I64, found: I64) -> None:

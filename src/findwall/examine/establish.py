@@ -92,7 +92,7 @@ def establish(
         ceilings=ceilings,
         whole=whole,
         called=None,
-        roles=None,
+        roles=np.full(len(timeline.events), -1, np.int64),
         counted=counted,
         profiled=profiled,
     )
@@ -111,8 +111,9 @@ def _with_dataflow(facts: Facts) -> Facts:
     """With what was seen of the job's tensors and lines. What the step does for nothing is of that cause,
     however fast it is done."""
     graph = joined(facts)
+    facts = replace(facts, roles=for_what(facts, graph))
     if graph is not None:
-        facts = replace(facts, called=called(graph), roles=for_what(graph))
+        facts = replace(facts, called=called(graph))
         loops, wandering = traced_loops(facts, graph), wandering_reads(graph.flow)
         facts = replace(facts, loops=loops, wandering=wandering)
     found = unneeded(facts, graph)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from findwall.model.catalogue import MAJORITY_SHARE, ROOFS
 from findwall.model.causes import UNKNOWN, ByCause, cause_index
-from findwall.model.dataflow import LineLoop, Unneeded
+from findwall.model.dataflow import ROLES, LineLoop, Role, Unneeded
 from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
 from findwall.replay.calibrate import Calibration, cheapest, play_with
@@ -20,6 +20,7 @@ from findwall.replay.graph import Graph
 from findwall.replay.simulate import Replay
 from findwall.replay.step_reading import Scenario, StepReading
 from findwall.replay.taken_away import taken_away
+from findwall.step.links import issuers
 from findwall.step.step_facts import StepFacts
 from findwall.units import NOT_ZERO_NS, ms
 from findwall.work.fusion import unfollowed
@@ -273,6 +274,12 @@ def busy_share(facts: Facts) -> float:
 def rows_of(facts: WorkFacts, atoms: I64) -> I64:
     """The device rows of some atoms."""
     return facts.kernels.row[facts.atoms.index[atoms]]
+
+
+def serve(facts: StepFacts, rows: I64, *roles: Role) -> Bool:
+    """Which of these device rows have one of these roles."""
+    by = issuers(facts.timeline, facts.links, rows)
+    return (by >= 0) & np.isin(facts.roles[by], [ROLES.index(one) for one in roles])
 
 
 def matching(facts: StepFacts, rows: I64, pattern: re.Pattern[str]) -> Bool:

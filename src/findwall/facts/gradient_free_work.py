@@ -1,15 +1,8 @@
 """Work without gradients in a job that trains: evaluations, teachers, frozen networks, rollouts.
 
-The profiler numbers an op while gradients are recorded: the number of the node that its backward pass will
-be. So an op that Python called and that has no number, nor any op inside it, ran under `torch.no_grad()` or
-`torch.inference_mode()`, or made a tensor from nothing.
-
-A stretch of ops that record none is forward work where it runs a layer that multiplies by its weights. An
-optimizer's update and its clipping record none either: what runs inside an optimizer's range, or between a
-backward pass and such a range, is left out, and so is what the job's own update does. What checkpointing runs
-without gradients lies inside an op that has a number.
-
-A function with a backward of its own is numbered in any case: one that an evaluation calls is not counted.
+A stretch of ops that record no gradients (`step/called_ops.py`), and are of no update and no average, is
+forward work where it runs a layer that multiplies by its weights. A function with a backward of its own is
+numbered in any case: one that an evaluation calls is not counted.
 """
 
 from __future__ import annotations
@@ -21,79 +14,18 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from findwall.facts.facts import Facts, of_class, rows_of
+from findwall.facts.facts import Facts, of_class, rows_of, serve
 from findwall.facts.user_lines import line_of, parse_frame, sampled
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.claims import Claim, Figure, known, lines
+from findwall.model.dataflow import ROLES
 from findwall.model.events import Bool, Inputs, Kind
-from findwall.model.intervals import I64, union
-from findwall.step.call_names import OPTIMIZER_STEP
-from findwall.step.links import nearest
-from findwall.step.parameter_updates import updates_begin
-from findwall.step.step_facts import StepFacts, found_once, rows_matching
+from findwall.model.intervals import I64
+from findwall.step.called_ops import MADE_FROM_NOTHING, backward_starts, head_of, heads_of, records
+from findwall.step.step_facts import StepFacts, found_once
 from findwall.step.timed_steps import evaluating, traced_kinds
 from findwall.units import NOT_ZERO_NS, ms
 from findwall.work.work_facts import WorkFacts
-
-# Ops without a tensor to work on, which have no number in any case.
-MADE_FROM_NOTHING = (
-    r"empty|zeros|ones|full|rand|arange|linspace|logspace|eye|scalar_tensor|lift_fresh|tril_indices"
-    r"|triu_indices|normal$|bartlett|hann|hamming|blackman|kaiser"
-)
-_MAKES = re.compile(rf"^aten::({MADE_FROM_NOTHING})|^TorchDynamo Cache Lookup")
-
-
-@found_once
-def heads_of(facts: StepFacts) -> I64:
-    """Ops that Python itself called, outside of the autograd engine, by their thread and order."""
-    events, links = facts.timeline.events, facts.links
-    rows = facts.timeline.rows(Kind.OP)
-    above = links.parent[rows]
-    inside = (above >= 0) & (links.op[np.maximum(above, 0)] >= 0)
-    rows = rows[~inside & ~links.backward[rows] & np.isin(events.thread[rows], facts.host.threads)]
-    return rows[np.lexsort((events.start[rows], events.thread[rows]))]
-
-
-def head_of(facts: StepFacts, heads: I64) -> I64:
-    """For each host row the head it runs in; -1 where it runs in none."""
-    is_head = np.zeros(len(facts.timeline.events), bool)
-    is_head[heads] = True
-    return nearest(facts.timeline, facts.links.parent, is_head)
-
-
-def records(facts: StepFacts, heads: I64) -> Bool:
-    """Which of these ops record gradients."""
-    events = facts.timeline.events
-    head = head_of(facts, heads)[events.is_kind(Kind.OP) & (events.sequence >= 0)]
-    return np.isin(heads, head)
-
-
-def head_of_rows(facts: StepFacts, heads: I64, rows: I64) -> I64:
-    """For each device row the head that issued it; -1 where none did."""
-    launch = facts.links.launch[rows]
-    return np.where(launch >= 0, head_of(facts, heads)[np.maximum(launch, 0)], -1)
-
-
-def backward_starts(facts: StepFacts) -> I64:
-    """When the ops of backward passes began, in their order."""
-    events = facts.timeline.events
-    return np.sort(events.start[facts.links.backward & events.is_kind(Kind.OP)])
-
-
-def unrecorded_rows(facts: WorkFacts) -> I64:
-    """Device rows that a job which trains issues without recording gradients: clipping, metrics, evaluations,
-    updates."""
-    heads = heads_of(facts)
-    recording = records(facts, heads)
-    if not facts.links.backward.any() or not recording.any():
-        return np.zeros(0, np.int64)
-    makes = facts.timeline.named(_MAKES, heads)[facts.timeline.events.name[heads]]
-    rows = np.unique(rows_of(facts, np.arange(len(facts.atoms.index))))
-    head = head_of_rows(facts, heads, rows)
-    return rows[np.isin(head, heads[~recording & ~makes])]
-
-
-# -- forward work --------------------------------------------------------------------------------------
 
 Weights = Literal["trained", "others", "unknown"]
 # Where its results go: nowhere that training needs, into the loss; unknown where no graph tells.
@@ -168,11 +100,11 @@ def without_gradients(facts: Facts) -> Gradientless | None:
 
 def _flows_into(facts: Facts, atoms: I64) -> Flows:
     """Where most of it goes."""
-    launch, none = facts.links.launch[rows_of(facts, atoms)], np.zeros(len(atoms), bool)
     most = MAJORITY_SHARE * float(facts.own[atoms].sum())
-    if float(facts.own[atoms[facts.by_role(launch, none, ("evaluation",), ())]].sum()) > most:
+    rows = rows_of(facts, atoms)
+    if float(facts.own[atoms[serve(facts, rows, "evaluation")]].sum()) > most:
         return "nothing"
-    if float(facts.own[atoms[facts.by_role(launch, none, ("teacher",), ())]].sum()) > most:
+    if float(facts.own[atoms[serve(facts, rows, "teacher")]].sum()) > most:
         return "loss"
     return "unknown"
 
@@ -217,7 +149,8 @@ def _within(facts: StepFacts, heads: I64) -> I64:
 def _stretches(facts: WorkFacts, heads: I64, numbered: Bool) -> list[tuple[int, int]]:
     """Runs of forward work without gradients: places in the list of heads, the last not included."""
     events = facts.timeline.events
-    plain = ~numbered & ~_updates(facts, heads)
+    updates = [ROLES.index("update"), ROLES.index("average")]
+    plain = ~numbered & ~np.isin(facts.roles[heads], updates)
     passes = np.searchsorted(backward_starts(facts), events.start[heads])
     apart = (np.diff(passes) != 0) | (np.diff(events.thread[heads]) != 0)
     edges = np.flatnonzero(np.concatenate([[True], apart | (plain[1:] != plain[:-1]), [True]]))
@@ -229,22 +162,6 @@ def _stretches(facts: WorkFacts, heads: I64, numbered: Bool) -> list[tuple[int, 
         if plain[first] and layer[first:end].any() and len(work):
             found.append((first + int(work[0]), first + int(work[-1]) + 1))
     return found
-
-
-def _updates(facts: WorkFacts, heads: I64) -> Bool:
-    """Ops that change the parameters, or get their gradients ready for that."""
-    events = facts.timeline.events
-    at = events.start[heads]
-    ranges = rows_matching(facts.timeline, facts.timeline.rows(Kind.ANNOTATION, Kind.OP), OPTIMIZER_STEP)
-    begin, end = updates_begin(facts.timeline, facts.links, ranges), events.end[ranges]
-    engine = backward_starts(facts)
-    # From the last backward pass before it.
-    last = np.searchsorted(engine, begin) - 1
-    ready = np.where(last >= 0, engine[np.maximum(last, 0)], begin) if len(engine) else begin
-    inside = union(ready, end).covered_within(at, at + 1) > 0
-    own = facts.links.launch[facts.kernels.row[facts.kernels.own_update]]
-    own_heads = head_of(facts, heads)[own[own >= 0]]
-    return inside | np.isin(heads, own_heads)
 
 
 def _holds_layer(facts: StepFacts, heads: I64) -> Bool:
@@ -262,7 +179,7 @@ def _atoms_within(facts: WorkFacts, heads: I64, stretches: list[tuple[int, int]]
     place = np.full(len(facts.timeline.events), -1)
     for number, (first, end) in enumerate(stretches):
         place[heads[first:end]] = number
-    head = head_of_rows(facts, heads, rows)
+    head = np.where(launch >= 0, head_of(facts, heads)[launch], -1)
     of = np.where(head >= 0, place[np.maximum(head, 0)], -1)
     multiplies = np.unique(of[of_class(facts, *MATRIX_CLASSES)])
     atoms: I64 = np.flatnonzero((of >= 0) & np.isin(of, multiplies))

@@ -19,13 +19,13 @@ import numpy as np
 
 from findwall.facts.beside_the_model import averages
 from findwall.facts.facts import Facts, of_class, rows_of, small_kernels
-from findwall.facts.gradient_free_work import heads_of
 from findwall.facts.op_shapes import tensors_of
 from findwall.facts.step_traits import cells_called
 from findwall.facts.user_lines import line_of
 from findwall.model.catalogue import FEWEST_REPEATS, LONGEST_ROUND, MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import I32, Bool, Inputs, Kind
 from findwall.model.intervals import I64
+from findwall.step.called_ops import heads_of
 from findwall.step.step_facts import StepFacts, found_once
 from findwall.work.work_facts import WorkFacts
 

@@ -7,7 +7,7 @@ import re
 import msgspec
 import numpy as np
 
-from findwall.facts.facts import Facts, matching
+from findwall.facts.facts import Facts, matching, serve
 from findwall.model.catalogue import FEWEST_REPEATS
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
@@ -28,7 +28,7 @@ def is_training(facts: StepFacts) -> bool:
 
 def updates_itself(facts: WorkFacts) -> bool:
     """Whether the job's own code updates the parameters, and no optimizer object does."""
-    return bool(facts.kernels.own_update.any())
+    return not optimizers(facts.timeline) and bool(serve(facts, facts.kernels.row, "update").any())
 
 
 def range_names(facts: StepFacts) -> list[str]:
@@ -128,12 +128,3 @@ def device_word(facts: StepFacts) -> str:
 
 def pieces(facts: StepFacts) -> str:
     return "ops" if on_cores(facts) else "kernels"
-
-
-# -- what runs beside the model ---------------------------------------------------------------------------
-
-
-# -- all of it -----------------------------------------------------------------------------------------
-
-
-# -- the loss ------------------------------------------------------------------------------------------

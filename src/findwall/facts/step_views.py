@@ -8,15 +8,13 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from findwall.facts.facts import Facts
+from findwall.facts.facts import Facts, serve
 from findwall.model.catalogue import MATRIX_CLASSES, SMALL_PART
-from findwall.model.dataflow import Role
 from findwall.model.events import DEVICE_KINDS, Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64, Intervals, union
 from findwall.model.machine import MATH_TYPES
 from findwall.step.comms import HOST_COLLECTIVE, is_communication
 from findwall.step.links import DOWNLOAD, UPLOAD, nearest
-from findwall.step.parameter_updates import updates_begin
 from findwall.step.step_facts import Links, StepFacts, rows_matching
 from findwall.units import NOT_ZERO_NS, NS_PER_S, format_share
 from findwall.work.work_facts import WorkFacts
@@ -31,10 +29,7 @@ _IDLE_PHASE = {
 }
 # Idle time in which the host did something of its own: outside of the model's modules it is no phase of it.
 _HOSTS_OWN = ("host-work", "gc-pause")
-# Of what runs inside a backward pass, the trace alone knows an optimizer that steps there.
-_NO_UPDATE: tuple[Role, ...] = ("data", "forward", "loss", "teacher", "evaluation", "metric")
 _MODULE = re.compile(r"^nn\.Module: ")
-OPTIMIZER = re.compile(r"^Optimizer\.(step|zero_grad)#|^## optimizer", re.IGNORECASE)
 
 
 def split_by_phase(facts: Facts) -> dict[str, float]:
@@ -78,9 +73,7 @@ def _phase_of(facts: WorkFacts, rows: I64) -> I64:
     first = "forward" if events.is_kind(Kind.OP).any() else "other"
     phase = np.full(len(rows), PHASES.index(first), np.int64)
     phase[links.backward[safe]] = PHASES.index("backward")
-    updates = np.isin(rows, facts.kernels.row[facts.kernels.own_update])
-    updates = facts.by_role(launch, updates | _within(facts, issued), ("update",), _NO_UPDATE)
-    phase[updates] = PHASES.index("optimizer")
+    phase[serve(facts, rows, "update", "average")] = PHASES.index("optimizer")
     loading = facts.host.activities["loader-starved"]
     phase[loading.covered_within(issued, issued + 1) > 0] = PHASES.index("loader")
     copies = events.kind[rows] == Kind.MEMCPY
@@ -101,17 +94,6 @@ def _in_module(facts: StepFacts, rows: I64) -> Bool:
         return np.zeros(len(rows), bool)
     inside: Bool = nearest(facts.timeline, facts.links.parent, frames)[np.maximum(launch, 0)] >= 0
     return inside & (launch >= 0)
-
-
-def _within(facts: StepFacts, at: I64) -> Bool:
-    """Times inside an optimizer range, a closure that it calls left out."""
-    events = facts.timeline.events
-    rows = facts.timeline.rows(Kind.ANNOTATION, Kind.OP)
-    if len(rows) == 0:
-        return np.zeros(len(at), bool)
-    rows = rows_matching(facts.timeline, rows, OPTIMIZER)
-    ranges = union(updates_begin(facts.timeline, facts.links, rows), events.end[rows])
-    return ranges.covered_within(at, at + 1) > 0
 
 
 def split_by_module(facts: Facts, most: int = 20) -> dict[str, float]:

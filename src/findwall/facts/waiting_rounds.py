@@ -15,11 +15,11 @@ import msgspec
 import numpy as np
 
 from findwall.facts.facts import of_class
-from findwall.facts.gradient_free_work import head_of, heads_of
 from findwall.model.catalogue import FEWEST_REPEATS, LONGEST_ROUND, MATRIX_CLASSES
 from findwall.model.events import I32
 from findwall.model.intervals import I64
 from findwall.step.call_names import outermost, sync_rows
+from findwall.step.called_ops import head_of, heads_of
 from findwall.step.step_facts import StepFacts, found_once
 from findwall.work.work_facts import WorkFacts
 

@@ -34,6 +34,10 @@ PROFILER_STEP = re.compile(r"^ProfilerStep[#*]?\s*(\d+)?")
 OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#(\w*)")
 
 
+# All that an optimizer is called for.
+OPTIMIZER_CALL = re.compile(r"^Optimizer\.(step|zero_grad)#|^## optimizer", re.IGNORECASE)
+
+
 # The end of a parameter's gradient: which of them come before an optimizer's call tells what it trains.
 GRADIENT = re.compile(r"^torch::autograd::AccumulateGrad$")
 

@@ -115,6 +115,21 @@ def nearest(timeline: Timeline, parent: I64, wanted: Bool) -> I64:
     return np.where((nearest < count) & np.append(wanted, False)[nearest], nearest, -1)
 
 
+def runs_in(timeline: Timeline, links: Links, calls: I64) -> I64:
+    """For each host row the innermost of these that it is or runs in; -1 none."""
+    wanted = np.zeros(len(timeline.events), bool)
+    wanted[calls] = True
+    return nearest(timeline, links.parent, wanted)
+
+
+def issuers(timeline: Timeline, links: Links, rows: I64) -> I64:
+    """The host row behind each device row: the op that was captured, where a graph was replayed, else its
+    launch; -1 unknown."""
+    op = links.op[rows]
+    captured = (op >= 0) & (timeline.events.kind[op] == Kind.CAPTURED)
+    return np.where(captured, op, links.launch[rows])
+
+
 def _backward(timeline: Timeline, parent: I64) -> Bool:
     """Host rows of the autograd engine: under its ranges; where a trace has none (torch 1.8), under its
     nodes, and the threads that run little else."""

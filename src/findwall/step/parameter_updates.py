@@ -13,38 +13,53 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import numpy as np
 
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Bool, Inputs, Kind, Timeline
 from findwall.model.intervals import I64
-from findwall.step.call_names import GRADIENT, OPTIMIZER_STEP, PROFILER_STEP
-from findwall.step.step_facts import Links
+from findwall.step.call_names import GRADIENT, OPTIMIZER_CALL, OPTIMIZER_STEP, PROFILER_STEP, optimizers
+from findwall.step.links import issuers, runs_in
+from findwall.step.step_facts import Links, rows_matching
 
 Shape = tuple[int, ...]
 _IN_PLACE = re.compile(r"[a-z0-9]_$")
+# Changes that mix something in: gradients that are zeroed and weights that are clipped are no averages.
+MIXES = re.compile(r"^aten::(copy|lerp|add|sub|addcmul)_$")
 # Which argument of an op is a weight: for a backward pass that hands its gradients out and keeps none.
 _WEIGHT = {"aten::linear": 1, "aten::conv1d": 1, "aten::conv2d": 1, "aten::conv3d": 1, "aten::embedding": 0}
 
 
-def own_updates(timeline: Timeline, links: Links, rows: I64) -> Bool:
-    """Of these device rows, those that a job's own update of its parameters launched."""
-    none = np.zeros(len(rows), bool)
-    if not links.backward.any() or any(OPTIMIZER_STEP.match(name) for name in timeline.names):
-        return none
-    parameters = parameter_shapes(timeline)
+def updates(timeline: Timeline, links: Links, rows: I64, calls: re.Pattern[str] = OPTIMIZER_CALL) -> Bool:
+    """Of all host rows, those of an update of the parameters: inside an optimizer's calls, or inside the ops
+    by which a job updates them itself; the device rows tell which ops work."""
+    ranges = rows_matching(timeline, timeline.rows(Kind.ANNOTATION, Kind.OP), calls)
+    begin = timeline.events.start.copy()
+    begin[ranges] = updates_begin(timeline, links, ranges)
+    own = ranges[:0] if optimizers(timeline) else _own_updates(timeline, links, rows)
+    call = runs_in(timeline, links, np.append(ranges, own))
+    found: Bool = (call >= 0) & (timeline.events.start >= begin[call])
+    return found
+
+
+def stepping_kernels(timeline: Timeline, links: Links, rows: I64) -> Bool:
+    """Which of these device rows are kernels of an update itself: not those that clear its gradients."""
+    by = issuers(timeline, links, rows)
+    mine = updates(timeline, links, rows, OPTIMIZER_STEP)[by]
+    found: Bool = (by >= 0) & (timeline.events.kind[rows] == Kind.KERNEL) & mine
+    return found
+
+
+def _own_updates(timeline: Timeline, links: Links, rows: I64) -> I64:
     ops = np.unique(links.op[rows][links.launch[rows] >= 0])
-    ops = ops[ops >= 0]
-    window = between_passes(timeline, links, ops)
-    ops, window = ops[window >= 0], window[window >= 0]
-    on_parameters, changed = on_shapes(timeline, ops, parameters)
-    changes = on_parameters & timeline.bears(_IN_PLACE, ops)
-    covered = {shape for shape, changes_it in zip(changed, changes.tolist(), strict=True) if changes_it}
-    if not parameters or len(covered) <= MAJORITY_SHARE * len(parameters):
-        return none
+    ops, window = between_passes(timeline, links, ops[ops >= 0])
+    changed = changes_on(timeline, ops, parameter_shapes(timeline), _IN_PLACE)
+    if changed is None:
+        return ops[:0]
     last = np.full(int(window.max()) + 1, -1, np.int64)
-    np.maximum.at(last, window[changes], timeline.events.start[ops[changes]])
-    return np.isin(links.op[rows], ops[on_parameters & (timeline.events.start[ops] <= last[window])])
+    np.maximum.at(last, window[changed.changes], timeline.events.start[ops[changed.changes]])
+    return ops[changed.on & (timeline.events.start[ops] <= last[window])]
 
 
 def parameter_shapes(timeline: Timeline) -> set[Shape]:
@@ -62,12 +77,12 @@ def _inputs(timeline: Timeline, rows: I64) -> list[Inputs]:
     return [one for one in every if one is not None]
 
 
-def between_passes(timeline: Timeline, links: Links, ops: I64) -> I64:
-    """For each op the number of the backward pass that it follows with no forward op between, else -1."""
+def between_passes(timeline: Timeline, links: Links, ops: I64) -> tuple[I64, I64]:
+    """Of these ops those that follow a backward pass with no forward op between, and the number of it."""
     events = timeline.events
     engine = np.flatnonzero(links.backward & events.is_kind(Kind.OP))
     if len(engine) == 0:  # an annotation alone may be marked as backward
-        return np.full(len(ops), -1, np.int64)
+        return ops[:0], ops[:0]
     engine = engine[np.argsort(events.start[engine], kind="stable")]
     done = np.maximum.accumulate(events.end[engine])
     forward = np.sort(events.start[np.unique(links.forward[links.forward >= 0])])
@@ -77,7 +92,7 @@ def between_passes(timeline: Timeline, links: Links, ops: I64) -> I64:
     until = np.append(forward, _end_of_step(timeline, int(done[-1])))
     passed = np.searchsorted(forward, since, side="right")
     follows = (last >= 0) & ~links.backward[ops] & (at >= since) & (at < until[passed])
-    return np.where(follows, passed, -1)
+    return ops[follows], passed[follows]
 
 
 def _end_of_step(timeline: Timeline, at: int) -> int:
@@ -89,6 +104,23 @@ def _end_of_step(timeline: Timeline, at: int) -> int:
     rows = timeline.rows_named(PROFILER_STEP, Kind.ANNOTATION)
     rows = rows[(events.start[rows] <= at) & (events.end[rows] >= at)]
     return int(events.end[rows].max()) if len(rows) else at
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """Which ops work on tensors that are shaped as the parameters, and which change one."""
+
+    on: Bool
+    changes: Bool
+
+
+def changes_on(
+    timeline: Timeline, ops: I64, parameters: set[Shape], change: re.Pattern[str]
+) -> Changed | None:
+    """None where the ops of such a name do not change most shapes of the parameters."""
+    on, first = on_shapes(timeline, ops, parameters)
+    changes = on & timeline.bears(change, ops)
+    covered = {shape for shape, one in zip(first, changes.tolist(), strict=True) if one} & parameters
+    return Changed(on, changes) if len(covered) > MAJORITY_SHARE * len(parameters) else None
 
 
 def on_shapes(timeline: Timeline, ops: I64, wanted: set[Shape]) -> tuple[Bool, list[Shape]]:

@@ -11,7 +11,6 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from findwall.model.dataflow import ROLES, Role
 from findwall.model.events import Bool, Timeline
 from findwall.model.intervals import F64, I64, Intervals, union
 from findwall.model.measured_run import Rank, Run
@@ -221,17 +220,7 @@ class StepFacts(msgspec.Struct, frozen=True, dict=True):
     queue: Queue
     whole: Whole  # the trace these steps are taken from
     called: Called | None  # None: nobody saw Python beside the ops
-    # What the op of each host row is for, into ROLES; -1 unknown. None: nobody followed the step's tensors.
-    roles: I64 | None
-
-    def by_role(self, rows: I64, by_trace: Bool, yes: tuple[Role, ...], no: tuple[Role, ...]) -> Bool:
-        """Which of these host rows are something that some roles are and others are not; as the trace has it
-        where the role says nothing."""
-        if self.roles is None:
-            return by_trace
-        role = np.where(rows >= 0, self.roles[np.maximum(rows, 0)], -1)
-        are, are_not = (np.isin(role, [ROLES.index(one) for one in some]) for some in (yes, no))
-        return are | (by_trace & ~are_not)
+    roles: I64  # what the op of each host row is for, into ROLES; -1 unknown (`dataflow/roles.py`)
 
 
 F = TypeVar("F", bound=StepFacts)

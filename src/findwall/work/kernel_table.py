@@ -24,7 +24,7 @@ from findwall.step.kernel_classes import (
     uses_tensor_cores,
 )
 from findwall.step.kernel_names.name_parts import of_library
-from findwall.step.parameter_updates import own_updates, updates_begin
+from findwall.step.parameter_updates import stepping_kernels
 from findwall.step.step_facts import Links
 from findwall.units import NS_PER_S
 from findwall.work.division import Cache, Rows, divide, fill_from_names
@@ -50,8 +50,7 @@ def kernel_table(
     `counted`: bytes that counters saw each row move, NaN where none did."""
     rows = timeline.rows(*DEVICE_KINDS)
     communication = is_communication(timeline, links, rows)
-    own_update = own_updates(timeline, links, rows)
-    device = _columns(timeline, rows, _classes(timeline, links, rows, communication, own_update))
+    device = _columns(timeline, rows, _classes(timeline, links, rows, communication))
     owned = owners(timeline, links, rows)
     cache = Cache(float(ceilings.l2_bytes or 0), ceilings.sm_count or 0)
     shares = divide(device, owned, parameter_count(timeline, steps_hint), cache)
@@ -87,7 +86,6 @@ def kernel_table(
         modelled=~np.isnan(shares.nbytes),
         cast=shares.cast,
         orphan=links.launch[rows] < 0,
-        own_update=own_update,
     )
 
 
@@ -126,8 +124,9 @@ def _blocks(timeline: Timeline, rows: I64) -> F64:
     return counts[inverse]
 
 
-def _classes(timeline: Timeline, links: Links, rows: I64, communication: Bool, own_update: Bool) -> I64:
-    """The class of each row; plain kernels of an optimizer step, or of a job's own, are the optimizer's."""
+def _classes(timeline: Timeline, links: Links, rows: I64, communication: Bool) -> I64:
+    """The class of each row; plain kernels of an update are the optimizer's: without fusion it is plain
+    arithmetic."""
     events = timeline.events
     op = links.op[rows]
     op_name = np.where(op >= 0, events.name[np.maximum(op, 0)], -1).astype(np.int64)
@@ -142,33 +141,9 @@ def _classes(timeline: Timeline, links: Links, rows: I64, communication: Bool, o
         found[at] = CLASS_INDEX[classify(timeline.names[pair // width], name, Kind(kind))]
     classes: I64 = found[inverse]
     plain = np.isin(classes, [CLASS_INDEX[name] for name in ("pointwise", "copy", "reduce")])
-    updates = own_update | _in_optimizer(timeline, links, rows)
-    classes[plain & updates] = CLASS_INDEX["optimizer"]
+    classes[plain & stepping_kernels(timeline, links, rows)] = CLASS_INDEX["optimizer"]
     classes[communication] = CLASS_INDEX["collective"]
     return classes
-
-
-def _in_optimizer(timeline: Timeline, links: Links, rows: I64) -> Bool:
-    """Kernels launched inside an `Optimizer.step` range: without fusion an optimizer is plain arithmetic.
-
-    A closure that it calls is not.
-    """
-    events = timeline.events
-    inside = np.zeros(len(rows), bool)
-    steps = np.array([name.startswith("Optimizer.step") for name in timeline.names], bool)
-    ranges = timeline.rows(Kind.ANNOTATION, Kind.OP)
-    ranges = ranges[steps[events.name[ranges]]] if len(ranges) else ranges
-    begin = updates_begin(timeline, links, ranges)
-    launch = np.maximum(links.launch[rows], 0)
-    for thread in np.unique(events.thread[ranges]).tolist():
-        mine = np.flatnonzero(events.thread[ranges] == thread)
-        mine = mine[np.argsort(begin[mine], kind="stable")]
-        last = np.searchsorted(begin[mine], events.start[launch], "right") - 1
-        ends = np.maximum.accumulate(events.end[ranges[mine]])
-        within = (last >= 0) & (events.start[launch] < ends[np.maximum(last, 0)])
-        inside |= within & (events.thread[launch] == thread)
-    inside &= (links.launch[rows] >= 0) & (events.kind[rows] == Kind.KERNEL)
-    return inside
 
 
 def _math(device: Rows, owned: Owners) -> I8:

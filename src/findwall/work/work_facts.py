@@ -46,7 +46,6 @@ class KernelTable(msgspec.Struct, frozen=True):
     modelled: Bool  # FLOPs and bytes are known
     cast: Bool  # a copy that changes the type
     orphan: Bool  # its launch is not in the trace
-    own_update: Bool  # of parameters, by the job's own code: no optimizer's range is around it
 
     @property
     def duration(self) -> I64:

@@ -22,12 +22,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.facts.gradient_free_work import heads_of
 from findwall.facts.user_lines import line_of
 from findwall.fixes import Claim, Facts, Fix, Outcome, lines, no_use, step_ms, surely
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, NoHostWork
+from findwall.step.called_ops import heads_of
 from findwall.step.step_facts import StepFacts
 from findwall.units import ms
 from findwall.work.op_arguments import Arguments

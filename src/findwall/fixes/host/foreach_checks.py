@@ -27,7 +27,6 @@ import msgspec
 import numpy as np
 
 from findwall.facts.best_changes import in_lists, lists_at_best
-from findwall.facts.gradient_free_work import head_of, heads_of
 from findwall.facts.user_lines import line_of
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, no_use, rows_of, small_kernels
 from findwall.fixes.refusals import ON_CORES, REPLAYED
@@ -36,6 +35,7 @@ from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop, NoWait
 from findwall.step.call_names import sync_rows
+from findwall.step.called_ops import head_of, heads_of
 from findwall.step.step_facts import StepFacts
 from findwall.work.op_arguments import Arguments
 from findwall.work.work_facts import WorkFacts

@@ -33,7 +33,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from findwall.facts.gradient_free_work import head_of, heads_of
 from findwall.facts.user_lines import line_of, sampled
 from findwall.fixes import (
     Claim,
@@ -54,6 +53,7 @@ from findwall.model.catalogue import FEWEST_REPEATS, LONGEST_ROUND, MAJORITY_SHA
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop, NoHostWork, Replace
 from findwall.replay.curves import curves
+from findwall.step.called_ops import head_of, heads_of
 from findwall.step.step_facts import StepFacts
 from findwall.units import NS_PER_S
 from findwall.work.op_arguments import Arguments, Tensor

@@ -23,7 +23,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from findwall.facts.gradient_free_work import head_of, heads_of
 from findwall.facts.rows_by_number import called_by
 from findwall.facts.user_lines import line_of
 from findwall.facts.waiting_rounds import waiting_rounds
@@ -35,6 +34,7 @@ from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop, NoWait, Replace
 from findwall.replay.curves import curves
 from findwall.step.call_names import sync_rows
+from findwall.step.called_ops import head_of, heads_of
 from findwall.step.step_facts import StepFacts
 from findwall.units import NS_PER_S, ms
 from findwall.work.op_arguments import Arguments, Tensor

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from findwall.facts.gradient_free_work import head_of, heads_of
 from findwall.facts.rows_by_number import called_by
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
@@ -40,6 +39,7 @@ from findwall.fixes import (
 from findwall.fixes.refusals import ON_CORES
 from findwall.model.catalogue import MENTION_SHARE
 from findwall.model.intervals import I64
+from findwall.step.called_ops import head_of, heads_of
 from findwall.step.step_facts import StepFacts
 from findwall.units import ms
 from findwall.work.op_arguments import Arguments

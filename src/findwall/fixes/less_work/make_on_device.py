@@ -25,7 +25,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from findwall.facts.gradient_free_work import head_of, heads_of
 from findwall.facts.memory_copies import uploaded
 from findwall.facts.rows_by_number import called_by
 from findwall.facts.user_lines import line_of, routines_called
@@ -34,6 +33,7 @@ from findwall.fixes.refusals import ON_CORES
 from findwall.model.catalogue import FAIR_PART, MENTION_SHARE
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop
+from findwall.step.called_ops import head_of, heads_of
 from findwall.step.step_facts import StepFacts
 from findwall.units import ms
 from findwall.work.op_arguments import Arguments, Tensor

@@ -29,7 +29,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from findwall.facts.gradient_free_work import head_of, heads_of
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
     CannotTell,
@@ -53,6 +52,7 @@ from findwall.model.intervals import I64
 from findwall.model.probes import Draw, Rewrite
 from findwall.replay.change import Change, Replace
 from findwall.replay.curves import curves
+from findwall.step.called_ops import head_of, heads_of
 from findwall.step.step_facts import StepFacts
 from findwall.units import NS_PER_S
 from findwall.work.fusion import SCAN

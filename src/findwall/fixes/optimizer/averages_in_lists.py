@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.facts.beside_the_model import average_writes, averages
+from findwall.facts.beside_the_model import averages
 from findwall.facts.best_changes import in_lists, lists_at_best
 from findwall.facts.waits import idle_in_front
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gone, no_use, of_class, rows_of, step_ms
@@ -31,6 +31,7 @@ from findwall.fixes.refusals import ON_CORES, REPLAYED
 from findwall.model.catalogue import MENTION_SHARE
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, NoHostWork, Scale
+from findwall.step.parameter_updates import MIXES, on_shapes, parameter_shapes
 from findwall.work.work_facts import WorkFacts
 
 
@@ -38,7 +39,8 @@ def use(facts: Facts) -> Outcome:
     atoms = averages(facts)
     copied = of_class(facts, "memcpy")[atoms]
     kernels = atoms[~copied]
-    if len(kernels) == 0:
+    writes = writes_of(facts, kernels)
+    if len(writes) == 0:  # or in lists already
         return no_use("averages-in-lists/none")
     waited = idle_in_front(facts, "launch-bound", atoms)
     if waited <= MENTION_SHARE * step_ms(facts):
@@ -49,7 +51,6 @@ def use(facts: Facts) -> Outcome:
         "copies": float(copied.sum()) / facts.steps.count,
         "waits_ms": waited,
     }
-    writes = np.intersect1d(average_writes(facts), kernels)
     # Whatever ops an average is written with, in lists one does it: what leads to the one that writes it is
     # gone, and with it the Python from tensor to tensor.
     dropped += gone(facts, np.setdiff1d(kernels, writes)) + Change((NoHostWork(rows_of(facts, kernels)),))
@@ -58,6 +59,13 @@ def use(facts: Facts) -> Outcome:
         lists_at_best(facts, writes) + dropped,
         likely=lambda made: Change() if "cuda-graphs" in made else _mixed(facts, writes) + dropped,
     )
+
+
+def writes_of(facts: WorkFacts, atoms: I64) -> I64:
+    """Of an average's atoms those that write it: one for each tensor, however many ops lead to it."""
+    ops = facts.kernels.op[facts.atoms.index[atoms]]
+    on_weights, _ = on_shapes(facts.timeline, ops, parameter_shapes(facts.timeline))
+    return atoms[on_weights & facts.timeline.bears(MIXES, ops)]
 
 
 def _mixed(facts: WorkFacts, writes: I64) -> Change:
