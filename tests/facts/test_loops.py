@@ -258,8 +258,8 @@ def test_a_larger_batch_has_more_rounds_of_a_loop_over_it(tmp_path: Path) -> Non
 def test_one_reading_looks_for_them_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = traced(tmp_path, nn.Linear(WIDE, WIDE), by_index)
     searches: list[Facts] = []
-    look = module._heads
-    monkeypatch.setattr(module, "_heads", lambda facts: searches.append(facts) or look(facts))
+    look = module.heads_of
+    monkeypatch.setattr(module, "heads_of", lambda facts: searches.append(facts) or look(facts))
     diagnose_device(facts.run, [facts])
     assert "in one call" in in_words(launch_bound.CAUSE, facts.advised(frozenset(), {}))
     assert len(searches) == 1

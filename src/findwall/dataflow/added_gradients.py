@@ -13,7 +13,7 @@ import numpy as np
 
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import I64
-from findwall.step.call_names import GRADIENT
+from findwall.step.call_names import GRADIENT, in_window
 from findwall.step.step_facts import StepFacts, found_once
 from findwall.work.work_facts import WorkFacts
 
@@ -31,9 +31,8 @@ class Unused(msgspec.Struct, frozen=True):
 @found_once
 def unused_gradients(facts: WorkFacts) -> Unused | None:
     """None where all gradients are fresh, where all are added to, and where a trace cannot tell."""
-    given = facts.timeline.rows_named(GRADIENT, Kind.OP)
+    given = in_window(facts, facts.timeline.rows_named(GRADIENT, Kind.OP))
     events, links = facts.timeline.events, facts.links
-    given = given[(events.start[given] >= facts.queue.opens) & (events.start[given] < facts.queue.closes)]
     given = given[np.argsort(events.start[given], kind="stable")]
     added = _adds(facts, given)
     if added.all() or not added.any():

@@ -25,6 +25,7 @@ from findwall.facts.user_lines import line_of
 from findwall.model.catalogue import FEWEST_REPEATS, LONGEST_ROUND, MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.events import I32, Bool, Inputs, Kind
 from findwall.model.intervals import I64
+from findwall.step.call_names import GRADIENT, in_window
 from findwall.step.called_ops import heads_of
 from findwall.step.step_facts import StepFacts, found_once
 from findwall.work.work_facts import WorkFacts
@@ -33,7 +34,6 @@ from findwall.work.work_facts import WorkFacts
 # be its few branches.
 LONGEST_BODY = 8
 NONE = np.zeros(0, np.int64)
-GRADIENT = "torch::autograd::AccumulateGrad"  # the row in which a parameter gets its gradient
 OF_VECTORS = frozenset({"aten::dot", "aten::vdot"})
 
 
@@ -132,8 +132,7 @@ def without_layers(facts: WorkFacts, found: list[Loop]) -> list[Loop]:
     if not found:
         return []
     events, links = facts.timeline.events, facts.links
-    wanted = [at for at, name in enumerate(facts.timeline.names) if name == GRADIENT]
-    given = np.sort(events.start[np.flatnonzero(np.isin(events.name, wanted) & events.is_kind(Kind.OP))])
+    given = np.sort(events.start[facts.timeline.rows_named(GRADIENT, Kind.OP)])
     linked = np.flatnonzero(links.forward >= 0)
     linked = linked[np.argsort(events.start[links.forward[linked]], kind="stable")]
     called = events.start[links.forward[linked]]
@@ -198,7 +197,7 @@ class _Launched(msgspec.Struct, frozen=True):
 def part_loops(facts: WorkFacts) -> list[Loop]:
     """Loops over parts in which each round works on its part alone; those that multiply are left out: they
     may be cells of a recurrent network."""
-    heads = _heads(facts)
+    heads = in_window(facts, heads_of(facts))
     stretches = [*_picking(facts, heads), *_unbinding(facts, heads)]
     if not stretches:
         return []
@@ -220,13 +219,6 @@ def mostly_over_parts(facts: Facts) -> bool:
     a larger tensor has more rounds."""
     atoms = launched_by(part_loops(facts))
     return len(atoms) > MAJORITY_SHARE * small_kernels(facts) * facts.steps.count
-
-
-def _heads(facts: StepFacts) -> I64:
-    """The ops that Python itself called, of the steps that count."""
-    heads = heads_of(facts)
-    start = facts.timeline.events.start[heads]
-    return heads[(start >= facts.queue.opens) & (start < facts.queue.closes)]
 
 
 def _named(facts: StepFacts, rows: I64, *names: str) -> list[int]:

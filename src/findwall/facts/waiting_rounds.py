@@ -14,11 +14,12 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
+from findwall.facts.called_atoms import of_heads
 from findwall.facts.facts import of_class
 from findwall.model.catalogue import FEWEST_REPEATS, LONGEST_ROUND, MATRIX_CLASSES
 from findwall.model.events import I32
 from findwall.model.intervals import I64
-from findwall.step.call_names import outermost, sync_rows
+from findwall.step.call_names import in_window, outermost, sync_rows
 from findwall.step.called_ops import head_of, heads_of
 from findwall.step.step_facts import StepFacts, found_once
 from findwall.work.work_facts import WorkFacts
@@ -47,9 +48,7 @@ class Rounds(msgspec.Struct, frozen=True):
 @found_once
 def waiting_rounds(facts: WorkFacts) -> Rounds | None:
     """Those of the ask that comes most often; None where no loop asks for sizes."""
-    heads = heads_of(facts)
-    start = facts.timeline.events.start[heads]
-    heads = heads[(start >= facts.queue.opens) & (start < facts.queue.closes)]
+    heads = in_window(facts, heads_of(facts))
     waits = sync_rows(facts)
     asking = waits[[_asks_for_size(facts, row) for row in waits.tolist()]] if len(waits) else waits
     places = _places(heads, outermost(facts, asking))
@@ -117,11 +116,9 @@ def _common(names: I32, body: I64) -> int:
 
 def _grouped(facts: WorkFacts, heads: I64, of_head: I64) -> tuple[I64, I64]:
     """Atoms of the rounds, their gradients among them, and for each the op of which loop it is of."""
-    links = facts.links
-    op = facts.kernels.op[facts.atoms.index]
-    backward = (op >= 0) & links.backward[np.maximum(op, 0)]
-    called = np.where(backward, links.forward[np.maximum(op, 0)], op)
-    head = np.where(called >= 0, head_of(facts, heads)[np.maximum(called, 0)], -1)
+    by = of_heads(facts, heads)
+    backward = by.backward >= 0
+    head = np.where(backward, by.backward, by.forward)
     key = np.where(head >= 0, of_head[np.maximum(head, 0)], -1)
     atoms = np.flatnonzero(key >= 0)
     return atoms, key[atoms] * 2 + backward[atoms]

@@ -49,6 +49,7 @@ __all__ = [
     "is_training",
     "lines",
     "matching",
+    "no_ceilings",
     "no_use",
     "not_here",
     "of_class",
@@ -127,8 +128,12 @@ def cannot_tell(what: str, **figures: Figure) -> CannotTell:
 def not_here(facts: WorkFacts, what: str, **figures: Figure) -> NoUse | CannotTell:
     """For a reason that compares kernels with ceilings: where those are missing nobody can tell."""
     if missing(facts) is not None:
-        return CannotTell(Claim("ceilings/unknown", parts=[without_floors(facts)]))
+        return no_ceilings(facts)
     return no_use(what, **figures)
+
+
+def no_ceilings(facts: WorkFacts) -> CannotTell:
+    return CannotTell(Claim("ceilings/unknown", parts=[without_floors(facts)]))
 
 
 def without_floors(facts: WorkFacts) -> Claim:

@@ -27,7 +27,7 @@ from findwall.facts.waits import anomaly_checks
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, ideal, no_use, rows_of
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop, Launch, NoWait
-from findwall.step.links import nearest
+from findwall.step.links import runs_in
 
 WAITS = ("host-sync", "launch-bound")
 HOST = (*WAITS, "host-work")
@@ -52,10 +52,7 @@ def use(facts: Facts) -> Outcome:
 
 
 def _without_anomaly_mode(facts: Facts, asked: I64) -> Outcome:
-    inside = (
-        nearest(facts.timeline, facts.links.parent, np.isin(np.arange(len(facts.timeline.events)), asked))
-        >= 0
-    )
+    inside = runs_in(facts.timeline, facts.links, asked) >= 0
     launch = facts.links.launch[facts.kernels.row[facts.atoms.index]]
     checks = (launch >= 0) & inside[np.maximum(launch, 0)]
     op = facts.kernels.op[facts.atoms.index]

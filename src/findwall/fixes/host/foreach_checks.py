@@ -34,13 +34,12 @@ from findwall.model.catalogue import FEWEST_REPEATS, LONGEST_ROUND, NEARLY_ALL, 
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop, NoWait
-from findwall.step.call_names import sync_rows
+from findwall.step.call_names import GRADIENT, in_window, sync_rows
 from findwall.step.called_ops import head_of, heads_of
 from findwall.step.step_facts import StepFacts
 from findwall.work.op_arguments import Arguments
 from findwall.work.work_facts import WorkFacts
 
-GRADIENT = "torch::autograd::AccumulateGrad"  # the row in which a parameter gets its gradient
 NORMS = ("aten::linalg_vector_norm", "aten::norm", "aten::_foreach_norm")
 CHECKS = frozenset({"aten::isnan", "aten::isinf", "aten::isfinite", *NORMS[:2]})
 CLIPS = frozenset({"aten::mul_", "aten::clamp_", "aten::div_"})
@@ -108,9 +107,7 @@ def use(facts: Facts) -> Outcome:
 
 def _rounds(facts: WorkFacts) -> _Rounds | None:
     """Rounds that call the same ops, each on a tensor of the shape of another gradient."""
-    heads = heads_of(facts)
-    start = facts.timeline.events.start[heads]
-    heads = heads[(start >= facts.queue.opens) & (start < facts.queue.closes)]
+    heads = in_window(facts, heads_of(facts))
     names = [facts.timeline.name_of(row) for row in heads.tolist()]
     wanted = _gradients(facts)
     count = Counter(name for name in names if name in CHECKS)
@@ -140,9 +137,7 @@ def _rounds(facts: WorkFacts) -> _Rounds | None:
 
 def _gradients(facts: StepFacts) -> Counter[Shape]:
     """Shapes of what parameters get in the counted steps, and how often."""
-    names = [at for at, name in enumerate(facts.timeline.names) if name == GRADIENT]
-    rows = facts.timeline.rows(Kind.OP)
-    rows = rows[np.isin(facts.timeline.events.name[rows], names)]
+    rows = facts.timeline.rows_named(GRADIENT, Kind.OP)
     return Counter(_shape(facts, row) for row in rows.tolist())
 
 

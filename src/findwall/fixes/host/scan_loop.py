@@ -33,6 +33,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from findwall.facts.called_atoms import of_heads
 from findwall.facts.user_lines import line_of, sampled
 from findwall.fixes import (
     Claim,
@@ -53,7 +54,8 @@ from findwall.model.catalogue import FEWEST_REPEATS, LONGEST_ROUND, MAJORITY_SHA
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop, NoHostWork, Replace
 from findwall.replay.curves import curves
-from findwall.step.called_ops import head_of, heads_of
+from findwall.step.call_names import in_window
+from findwall.step.called_ops import heads_of
 from findwall.step.step_facts import StepFacts
 from findwall.units import NS_PER_S
 from findwall.work.op_arguments import Arguments, Tensor
@@ -165,9 +167,7 @@ def _likely(facts: WorkFacts, found: _Scan) -> Change:
 def _scan(facts: WorkFacts) -> _Scan | None:
     """Rounds that each take the next part of a tensor, do nothing but scale and add, and read more than the
     parts that they take: what the round before left."""
-    heads = heads_of(facts)
-    start = facts.timeline.events.start[heads]
-    heads = heads[(start >= facts.queue.opens) & (start < facts.queue.closes)]
+    heads = in_window(facts, heads_of(facts))
     names = [facts.timeline.name_of(row) for row in heads.tolist()]
     begins = _begins(facts, heads, names)
     usual = Counter(tuple(names[a:b]) for a, b in pairwise(begins) if b - a <= LONGEST_ROUND).most_common(1)
@@ -181,11 +181,8 @@ def _scan(facts: WorkFacts) -> _Scan | None:
     apart = [1 for a, b in pairwise(rounds) if b - a > len(body)]
     loops = len(apart) + 1
     mine = heads[[place for at in rounds for place in range(at, at + len(body))]]
-    op = facts.kernels.op[facts.atoms.index]
-    of = head_of(facts, heads)
-    forward = facts.links.forward[np.maximum(op, 0)]
-    passed = np.where((op >= 0) & (forward >= 0), of[np.maximum(forward, 0)], -1)
-    called = np.where((op >= 0) & ~facts.links.backward[np.maximum(op, 0)], of[np.maximum(op, 0)], -1)
+    by = of_heads(facts, heads)
+    forward, backward = by.atoms_of(mine)
     ends = [at + len(body) for at in rounds if at + len(body) not in set(rounds)]
     gathers = [at for at in _soon(names, ends) if names[at] in GATHERS]
     behind = [at + 1 for at in gathers if at + 1 < len(heads)]
@@ -195,10 +192,10 @@ def _scan(facts: WorkFacts) -> _Scan | None:
         loops=loops,
         ops=sum(name not in HANDS_ON for name in body),
         part=part,
-        forward=np.flatnonzero(np.isin(called, mine)),
-        backward=np.flatnonzero(np.isin(passed, mine)),
-        gathers=np.flatnonzero(np.isin(called, heads[gathers])) if gathers else op[:0],
-        next=np.flatnonzero(np.isin(called, heads[behind])) if behind else op[:0],
+        forward=forward,
+        backward=backward,
+        gathers=np.flatnonzero(np.isin(by.forward, heads[gathers])) if gathers else forward[:0],
+        next=np.flatnonzero(np.isin(by.forward, heads[behind])) if behind else forward[:0],
     )
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from findwall.facts.rows_by_number import called_by
+from findwall.facts.called_atoms import Passes, called_by, end_of_step, of_heads
 from findwall.facts.user_lines import line_of
 from findwall.facts.waiting_rounds import waiting_rounds
 from findwall.facts.waits import shared_idle
@@ -33,7 +33,7 @@ from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, MENTION_SHA
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop, NoWait, Replace
 from findwall.replay.curves import curves
-from findwall.step.call_names import sync_rows
+from findwall.step.call_names import in_window, sync_rows
 from findwall.step.called_ops import head_of, heads_of
 from findwall.step.step_facts import StepFacts
 from findwall.units import NS_PER_S, ms
@@ -65,10 +65,7 @@ class _Picked(msgspec.Struct, frozen=True):
 
 
 def use(facts: Facts) -> Outcome:
-    heads = heads_of(facts)
-    events = facts.timeline.events
-    start = events.start[heads]
-    heads = heads[(start >= facts.queue.opens) & (start < facts.queue.closes)]
+    heads, events = in_window(facts, heads_of(facts)), facts.timeline.events
     name = [at for at, name in enumerate(facts.timeline.names) if name == PICKS]
     seen = [int(at) for at in np.flatnonzero(np.isin(events.name[heads], name))]
     seen = [at for at in seen if _mask(facts, int(heads[at])) is not None]
@@ -77,7 +74,8 @@ def use(facts: Facts) -> Outcome:
     if waiting_rounds(facts) is not None:  # what a loop asks for in every round is another fix's
         return no_use("where-not-mask/needed")
     of = head_of(facts, heads)
-    found = [one for at in seen if (one := _picked(facts, heads, of, at)) is not None]
+    by = of_heads(facts, heads)
+    found = [one for at in seen if (one := _picked(facts, heads, of, by, at)) is not None]
     if not found:
         return no_use("where-not-mask/needed")
     waits = sync_rows(facts)
@@ -108,7 +106,7 @@ def _mask(facts: StepFacts, row: int) -> Tensor | None:
     return mask if mask is not None and mask.dtype.lower() == "bool" else None
 
 
-def _picked(facts: WorkFacts, heads: I64, of: I64, at: int) -> _Picked | None:
+def _picked(facts: WorkFacts, heads: I64, of: I64, by: Passes, at: int) -> _Picked | None:
     """None where few are picked, or something but passes and sums reads them."""
     row = int(heads[at])
     mask, given = _mask(facts, row), Arguments(facts.timeline.inputs_of(row)).tensor(0)
@@ -116,10 +114,7 @@ def _picked(facts: WorkFacts, heads: I64, of: I64, at: int) -> _Picked | None:
         return None
     if not _is_summed(facts, heads, of, at, mask, given):
         return None
-    op = facts.kernels.op[facts.atoms.index]
-    called = np.where((op >= 0) & ~facts.links.backward[np.maximum(op, 0)], of[np.maximum(op, 0)], -1)
-    passed = np.where(op >= 0, facts.links.forward[np.maximum(op, 0)], -1)
-    return _Picked(row, given, np.flatnonzero(called == row), np.flatnonzero(passed == row))
+    return _Picked(row, given, *by.atoms_of([row]))
 
 
 def _is_summed(facts: WorkFacts, heads: I64, of: I64, at: int, mask: Tensor, given: Tensor) -> bool:
@@ -127,8 +122,7 @@ def _is_summed(facts: WorkFacts, heads: I64, of: I64, at: int, mask: Tensor, giv
     that reads such a tensor until the step is over is no product, and sums it in the end."""
     events = facts.timeline.events
     rest = given.dims[len(mask.dims) :]
-    ends = facts.steps.host[facts.steps.host > events.start[heads[at]]]
-    last = int(ends[0]) if len(ends) else int(events.end.max())
+    last = end_of_step(facts, int(heads[at]))
     multiply = facts.kernels.is_class(*MATRIX_CLASSES)
     ops = facts.kernels.op
     products = set(of[ops[multiply & (ops >= 0)]].tolist())

@@ -27,10 +27,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from findwall.facts.rows_by_number import adding_ns, atoms_under, called_by, longest_of
+from findwall.facts.called_atoms import atoms_under, called_by, longest_of
+from findwall.facts.rows_by_number import adding_ns
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
-    CannotTell,
     Claim,
     Facts,
     Fix,
@@ -38,18 +38,18 @@ from findwall.fixes import (
     Use,
     cannot_tell,
     gone,
+    no_ceilings,
     no_use,
     rows_of,
     time_of,
     to_floor,
-    without_floors,
 )
 from findwall.fixes.refusals import ON_CORES
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.model.probes import Draw, Rewrite
 from findwall.replay.change import Change, Drop, Replace
-from findwall.step.links import nearest
+from findwall.step.links import runs_in
 from findwall.units import NS_PER_S
 from findwall.work.op_arguments import Arguments, Tensor
 from findwall.work.work_facts import WorkFacts
@@ -95,7 +95,7 @@ def use(facts: Facts) -> Outcome:
         said = next(one for one in (NO_SHAPES, NARROW, OTHER) if one in found)
         return cannot_tell("index-select/no-shapes") if said == NO_SHAPES else no_use(f"index-select/{said}")
     if not facts.ceilings.bandwidth:
-        return CannotTell(Claim("ceilings/unknown", parts=[without_floors(facts)]))
+        return no_ceilings(facts)
     mine = [one for one in mine if one.then < one.now]
     if not mine:
         return no_use("index-select/as-fast")
@@ -124,10 +124,9 @@ def use(facts: Facts) -> Outcome:
 
 def _puts(facts: WorkFacts) -> dict[int, I64]:
     """Gradients that are put where their rows came from, by the op's row, with their atoms."""
-    events = facts.timeline.events
-    backward = events.is_kind(Kind.OP) & facts.timeline.named(_INDEX_BACKWARD)[events.name]
+    inside = runs_in(facts.timeline, facts.links, facts.timeline.rows_named(_INDEX_BACKWARD, Kind.OP))
     rows = facts.timeline.rows_named(_PUT, Kind.OP)
-    return atoms_under(facts, rows[nearest(facts.timeline, facts.links.parent, backward)[rows] >= 0])
+    return atoms_under(facts, rows[inside[rows] >= 0])
 
 
 def _known(facts: WorkFacts, row: int, atoms: I64) -> _Put | str:

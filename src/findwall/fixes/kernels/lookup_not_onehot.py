@@ -27,7 +27,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from findwall.facts.rows_by_number import adding_ns, atoms_under, called_by, fetching_ns, longest_of
+from findwall.facts.called_atoms import atoms_under, called_by, longest_of, ops_behind
+from findwall.facts.rows_by_number import adding_ns, fetching_ns
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
     CannotTell,
@@ -38,11 +39,11 @@ from findwall.fixes import (
     Use,
     cannot_tell,
     gone,
+    no_ceilings,
     no_use,
     rows_of,
     time_of,
     to_floor,
-    without_floors,
 )
 from findwall.fixes.refusals import ON_CORES
 from findwall.model.causes import cause_index
@@ -123,7 +124,7 @@ def use(facts: Facts) -> Outcome:
         unclear = next((one for one in found if isinstance(one, CannotTell)), None)
         return unclear or no_use("lookup-not-onehot/no-product")
     if not facts.ceilings.bandwidth:
-        return CannotTell(Claim("ceilings/unknown", parts=[without_floors(facts)]))
+        return no_ceilings(facts)
     hots = [one for one in hots if one.then.sum() < _now(facts, one)]
     if not hots:
         return no_use("lookup-not-onehot/few-classes")
@@ -212,14 +213,9 @@ def _after(facts: StepFacts, row: int, numbers: int) -> list[int]:
     """Ops of its thread that read a tensor of as many numbers, until another such tensor is made or its step
     is over. The trace does not say which tensor an op reads, so only their sizes tell."""
     events = facts.timeline.events
-    ends = facts.steps.host[facts.steps.host > events.start[row]]
-    last = int(ends[0]) if len(ends) else int(events.end.max())
-    ops = facts.timeline.rows(Kind.OP)
-    mine = (events.process[ops] == events.process[row]) & (events.thread[ops] == events.thread[row])
-    ops = ops[mine & (events.start[ops] >= events.end[row]) & (events.start[ops] < last)]
     found = []
     cast_until = 0
-    for one in ops[np.argsort(events.start[ops], kind="stable")].tolist():
+    for one in ops_behind(facts, row):
         given = Arguments(facts.timeline.inputs_of(one))
         name = facts.timeline.name_of(one)
         reads = any(tensor.elements == numbers for tensor in given.tensors())

@@ -29,7 +29,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from findwall.facts.rows_by_number import called_by, reading
+from findwall.facts.called_atoms import called_by, passes, reading
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
     CannotTell,
@@ -39,11 +39,11 @@ from findwall.fixes import (
     Outcome,
     Use,
     cannot_tell,
+    no_ceilings,
     no_use,
     rows_of,
     time_of,
     to_floor,
-    without_floors,
 )
 from findwall.fixes.refusals import ON_CORES
 from findwall.model.causes import cause_index
@@ -122,7 +122,7 @@ def use(facts: Facts) -> Outcome:
         unclear = next((one for one in seen if isinstance(one, CannotTell)), None)
         return unclear or no_use("pairwise-product/none")
     if not facts.ceilings.bandwidth:
-        return CannotTell(Claim("ceilings/unknown", parts=[without_floors(facts)]))
+        return no_ceilings(facts)
     found = [_with_atoms(facts, one) for one in chains]
     found = [one for one in found if len(one.forward) and _then(facts, one).sum() < _now(facts, one)]
     if not found:
@@ -258,13 +258,7 @@ def _with_atoms(facts: WorkFacts, pairs: _Pairs) -> _Found:
     below = list(pairs.rows)
     for one in below:
         below += called_by(facts, one)
-    op = facts.kernels.op[facts.atoms.index]
-    back = facts.links.forward[np.maximum(op, 0)]
-    return _Found(
-        pairs,
-        np.flatnonzero(np.isin(op, below)),
-        np.flatnonzero((op >= 0) & facts.links.backward[np.maximum(op, 0)] & np.isin(back, below)),
-    )
+    return _Found(pairs, *passes(facts).atoms_of(below))
 
 
 def _now(facts: WorkFacts, one: _Found) -> float:

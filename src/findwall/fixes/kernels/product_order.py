@@ -23,20 +23,19 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from findwall.facts.rows_by_number import reading
+from findwall.facts.called_atoms import passes, reading
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
-    CannotTell,
     Claim,
     Facts,
     Fix,
     Outcome,
     Use,
+    no_ceilings,
     no_use,
     rows_of,
     time_of,
     to_floor,
-    without_floors,
 )
 from findwall.fixes.refusals import ON_CORES
 from findwall.model.catalogue import MAJORITY_SHARE
@@ -103,7 +102,7 @@ def use(facts: Facts) -> Outcome:
     if not found:
         return no_use("product-order/as-good")
     if not facts.ceilings.bandwidth:
-        return CannotTell(Claim("ceilings/unknown", parts=[without_floors(facts)]))
+        return no_ceilings(facts)
     every = np.concatenate([one.atoms for one in found])
     longest = max(found, key=lambda one: time_of(facts, one.atoms))
     claim = Claim(
@@ -135,11 +134,9 @@ def _likely(facts: WorkFacts, one: _Three) -> Change:
 
 def _threes(facts: WorkFacts) -> list[_Three]:
     """Neighbours among what the job's own threads launch: two products, and nothing between them."""
-    events, links = facts.timeline.events, facts.links
-    op = facts.kernels.op[facts.atoms.index]
-    called = np.unique(op[(op >= 0) & ~links.backward[np.maximum(op, 0)]])
+    events, by = facts.timeline.events, passes(facts)
+    called = np.unique(by.forward[by.forward >= 0])
     called = called[np.lexsort((events.start[called], events.thread[called]))]
-    back = links.forward[np.maximum(op, 0)]
     near = [
         (first, second, *sides)
         for first, second in pairwise(called.tolist())
@@ -150,10 +147,7 @@ def _threes(facts: WorkFacts) -> list[_Three]:
     for first, second, tensors, from_left in near:
         if not _read_once(facts, first, seconds):
             continue
-        mine = [first, second]
-        forward = np.flatnonzero(np.isin(op, mine))
-        backward = np.flatnonzero((op >= 0) & links.backward[np.maximum(op, 0)] & np.isin(back, mine))
-        found.append(_Three(first, second, tensors, from_left, forward, backward))
+        found.append(_Three(first, second, tensors, from_left, *by.atoms_of([first, second])))
     return found
 
 

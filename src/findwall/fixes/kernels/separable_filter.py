@@ -35,18 +35,17 @@ import numpy as np
 from findwall.facts.best_changes import CACHE_RATIO
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
-    CannotTell,
     Claim,
     Facts,
     Fix,
     Outcome,
     Use,
+    no_ceilings,
     no_use,
     rows_of,
     step_ms,
     time_of,
     to_floor,
-    without_floors,
 )
 from findwall.fixes.refusals import ON_CORES
 from findwall.model.catalogue import MENTION_SHARE
@@ -107,7 +106,7 @@ def use(facts: Facts) -> Outcome:
     if not found:
         return no_use("separable-filter/none")
     if not facts.ceilings.bandwidth:
-        return CannotTell(Claim("ceilings/unknown", parts=[without_floors(facts)]))
+        return no_ceilings(facts)
     found = [one for one in found if _passes_ns(facts, one) * len(one.rows) < _now(facts, one)]
     every = np.concatenate([one.atoms for one in found]) if found else np.zeros(0, np.int64)
     spent = time_of(facts, every)

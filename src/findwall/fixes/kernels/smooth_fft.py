@@ -29,6 +29,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from findwall.facts.called_atoms import alike
 from findwall.facts.likely_times import to_likely
 from findwall.facts.op_shapes import tensors_of
 from findwall.facts.user_lines import line_of
@@ -139,12 +140,8 @@ def _short(name: str) -> str:
 
 def _calls(facts: Facts, atoms: I64) -> list[_Calls] | None:
     """What is transformed, by op and shape; None where nobody recorded it."""
-    op = facts.kernels.op[facts.atoms.index[atoms]]
-    events = facts.timeline.events
-    key = events.name[op].astype(np.int64) * (len(facts.timeline.details.inputs) + 1) + events.inputs[op] + 1
     found = []
-    for group in np.unique(key).tolist():
-        mine = atoms[key == group]
+    for mine in alike(facts, atoms):
         longest = facts.op_row(int(mine[np.argmax(facts.own[mine])]))
         asked = _asked(facts, longest)
         if asked is None:

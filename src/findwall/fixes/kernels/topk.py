@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from findwall.facts.rows_by_number import atoms_under, called_by, longest_of
+from findwall.facts.called_atoms import atoms_under, called_by, longest_of, ops_behind
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
     CannotTell,
@@ -34,12 +34,12 @@ from findwall.fixes import (
     by_device,
     cannot_tell,
     gone,
+    no_ceilings,
     no_use,
     on_cores,
     rows_of,
     time_of,
     to_floor,
-    without_floors,
 )
 from findwall.model.causes import cause_index
 from findwall.model.events import Kind
@@ -47,7 +47,7 @@ from findwall.model.intervals import F64, I64
 from findwall.model.probes import Draw, Rewrite
 from findwall.replay.change import Change, Drop, Replace
 from findwall.replay.curves import curves
-from findwall.step.links import nearest
+from findwall.step.links import runs_in
 from findwall.step.step_facts import StepFacts
 from findwall.units import NS_PER_S
 from findwall.work.op_arguments import Arguments, Tensor
@@ -101,7 +101,7 @@ def use(facts: Facts) -> Outcome:
         unclear = next((one for one in found if isinstance(one, CannotTell)), None)
         return unclear or no_use("topk/all-read")
     if not facts.ceilings.bandwidth:
-        return CannotTell(Claim("ceilings/unknown", parts=[without_floors(facts)]))
+        return no_ceilings(facts)
     mine = [one for one in mine if on_cores(facts) or _then(facts, one, BITS_BY_ONE) < _now(facts, one)]
     if not mine:
         return no_use("topk/short-rows")
@@ -135,9 +135,7 @@ def use(facts: Facts) -> Outcome:
 def _sorts(facts: WorkFacts) -> dict[int, I64]:
     """The sorts that a job calls, with their atoms: of one inside another the outer."""
     rows = facts.timeline.rows_named(_SORTS, Kind.OP)
-    inside = np.zeros(len(facts.timeline.events), bool)
-    inside[rows] = True
-    around = nearest(facts.timeline, facts.links.parent, inside)
+    around = runs_in(facts.timeline, facts.links, rows)
     parent = facts.links.parent[rows]
     outer = (parent < 0) | (around[np.maximum(parent, 0)] < 0)
     return atoms_under(facts, rows[outer])
@@ -178,14 +176,9 @@ def _few(facts: StepFacts, row: int, given: Tensor, axis: int) -> int | None:
     of positions of that shape must take the first few, and of values too where the sort gives them.
     """
     events = facts.timeline.events
-    ends = facts.steps.host[facts.steps.host > events.start[row]]
-    last = int(ends[0]) if len(ends) else int(events.end.max())
-    ops = facts.timeline.rows(Kind.OP)
-    mine = (events.process[ops] == events.process[row]) & (events.thread[ops] == events.thread[row])
-    ops = ops[mine & (events.start[ops] >= events.end[row]) & (events.start[ops] < last)]
     only_places = facts.timeline.name_of(row) == "aten::argsort"
     most, until = 0, 0
-    for one in ops[np.argsort(events.start[ops], kind="stable")].tolist():
+    for one in ops_behind(facts, row):
         if events.start[one] < until:
             continue
         name, asked = facts.timeline.name_of(one), Arguments(facts.timeline.inputs_of(one))

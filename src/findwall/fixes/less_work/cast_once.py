@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from findwall.facts.rows_by_number import called_by
+from findwall.facts.called_atoms import called_by
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
     Claim,
@@ -39,6 +39,7 @@ from findwall.fixes import (
 from findwall.fixes.refusals import ON_CORES
 from findwall.model.catalogue import MENTION_SHARE
 from findwall.model.intervals import I64
+from findwall.step.call_names import in_window
 from findwall.step.called_ops import head_of, heads_of
 from findwall.step.step_facts import StepFacts
 from findwall.units import ms
@@ -93,9 +94,7 @@ def use(facts: Facts) -> Outcome:
 def _casts(facts: WorkFacts) -> tuple[I64, I64, I64]:
     """Atoms of casts whose result the next product takes as its weight, the casts, and the atoms of these
     products."""
-    heads = heads_of(facts)
-    start = facts.timeline.events.start[heads]
-    heads = heads[(start >= facts.queue.opens) & (start < facts.queue.closes)]
+    heads = in_window(facts, heads_of(facts))
     names = [facts.timeline.name_of(row) for row in heads.tolist()]
     casts: dict[int, list[int]] = {}
     for place, name in enumerate(names):

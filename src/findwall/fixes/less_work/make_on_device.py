@@ -25,8 +25,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from findwall.facts.called_atoms import called_by
 from findwall.facts.memory_copies import uploaded
-from findwall.facts.rows_by_number import called_by
 from findwall.facts.user_lines import line_of, routines_called
 from findwall.fixes import Claim, Facts, Figures, Fix, Outcome, Use, ideal, lines, no_use, step_ms
 from findwall.fixes.refusals import ON_CORES

@@ -29,9 +29,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from findwall.facts.called_atoms import alike
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
-    CannotTell,
     Claim,
     Facts,
     Fix,
@@ -39,12 +39,12 @@ from findwall.fixes import (
     Use,
     lines,
     matching,
+    no_ceilings,
     no_use,
     rows_of,
     step_ms,
     time_of,
     to_floor,
-    without_floors,
 )
 from findwall.fixes.refusals import ON_CORES
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
@@ -109,7 +109,7 @@ def use(facts: Facts) -> Outcome:
     if not found:
         return no_use("scan-innermost/none")
     if not facts.ceilings.bandwidth:
-        return CannotTell(Claim("ceilings/unknown", parts=[without_floors(facts)]))
+        return no_ceilings(facts)
     found = [one for one in found if _then_ns(facts, one) * one.calls < _now_ns(facts, one)]
     atoms = np.concatenate([one.atoms for one in found]) if found else np.zeros(0, np.int64)
     spent = time_of(facts, atoms)
@@ -145,13 +145,9 @@ def _claim(facts: Facts, longest: _Scan, spent: float) -> Claim:
 
 def _scans(facts: WorkFacts, atoms: I64) -> list[_Scan]:
     """By op and by what they are given."""
-    op = facts.kernels.op[facts.atoms.index[atoms]]
-    events = facts.timeline.events
-    key = events.name[op].astype(np.int64) * (len(facts.timeline.details.inputs) + 1) + events.inputs[op] + 1
     found = []
-    for group in np.unique(key).tolist():
-        mine = atoms[key == group]
-        rows = np.unique(op[key == group])
+    for mine in alike(facts, atoms):
+        rows = np.unique(facts.kernels.op[facts.atoms.index[mine]])
         given = _given(facts, int(rows[0]))
         if given is not None:
             found.append(_Scan(int(rows[0]), *given, mine, len(rows), _factor(facts, rows, *given)))
