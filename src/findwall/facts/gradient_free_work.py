@@ -17,7 +17,7 @@ import numpy as np
 from findwall.facts.facts import Facts, of_class, rows_of, serve
 from findwall.facts.user_lines import line_of, parse_frame, sampled
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES
-from findwall.model.claims import Claim, Figure, known, lines
+from findwall.model.claims import Claim
 from findwall.model.dataflow import ROLES
 from findwall.model.events import Bool, Inputs, Kind
 from findwall.model.intervals import I64
@@ -43,14 +43,10 @@ _LAYERS = {
 }
 _LAYER = re.compile(r"^aten::(linear|conv\dd|convolution|embedding|lstm|gru|scaled_dot_product_attention)$")
 _COMPILED = re.compile(r"^Torch-Compiled Region")
-# Ops that behave otherwise in training, and which argument says that they are.
-_SWITCHES = {"aten::batch_norm": 5, "aten::dropout": 2}
 _LOSS = re.compile(
     r"^aten::(cross_entropy_loss|nll_loss\w*|mse_loss|l1_loss|smooth_l1_loss|huber_loss|ctc_loss"
     r"|binary_cross_entropy\w*)$"
 )
-# A function of the person's own that is called so.
-_NAMED = re.compile(r" in (?:\w*_)?(?:eval|evaluate|evaluation|val|valid|validate|validation)(?:_\w*)?$")
 # What a pass neither begins nor ends with: ops without a tensor to work on, which have no number in any case,
 # and changes in place, as averages of the weights are made.
 _BESIDE = re.compile(rf"^aten::({MADE_FROM_NOTHING}|detach|_foreach_)|^aten::\w*_$|^TorchDynamo Cache Lookup")
@@ -64,7 +60,6 @@ class Gradientless(msgspec.Struct, frozen=True):
     ms: float  # a step, with what the device waits inside
     share: float  # of the step
     weights: Weights  # whether its layers have the shapes of those that record gradients
-    switched: bool  # layers that train in training mode are in evaluation mode here
     has_loss: bool  # it works out the loss that is trained
     place: str  # the person's own line, with its function; empty where nothing tells
     flows_into: Flows
@@ -89,13 +84,13 @@ def without_gradients(facts: Facts) -> Gradientless | None:
         return None
     mine = _within(facts, np.concatenate([heads[first:end] for first, end in stretches]))
     trained = _within(facts, heads[numbered])
-    weights, switched = _weights(facts, mine, trained), _is_switched(facts, mine, trained)
-    has_loss, place = _has_loss(facts, mine, trained), _place(facts, heads, stretches, share)
-    # A teacher may have the same layers and be in evaluation mode; a name alone says little.
-    told = has_loss or seen or facts.rank.evaluates or (switched and _NAMED.search(place) is not None)
+    weights, has_loss = _weights(facts, mine, trained), _has_loss(facts, mine, trained)
+    place = _place(facts, heads, stretches, share)
+    # A teacher may have the same layers.
+    told = has_loss or seen or facts.rank.evaluates
     flows = _flows_into(facts, atoms)
     likely = weights != "others" and (flows == "nothing" or (flows == "unknown" and told))
-    return Gradientless(atoms, later, spent, share, weights, switched, has_loss, place, flows, likely)
+    return Gradientless(atoms, later, spent, share, weights, has_loss, place, flows, likely)
 
 
 def _flows_into(facts: Facts, atoms: I64) -> Flows:
@@ -115,7 +110,6 @@ def is_forward_work(found: Gradientless) -> Claim:
         "spent_ms": found.ms,
         "step_share": found.share,
         "weights": found.weights,
-        "switched": found.switched,
         "has_loss": found.has_loss,
     }
     place, _, function = found.place.partition(" in ")
@@ -129,15 +123,7 @@ def beside_gradients(facts: Facts) -> list[Claim]:
     found = without_gradients(facts)
     if found is None:
         return []
-    figures: dict[str, Figure] = {
-        "forward_ms": found.ms,
-        "forward_share": found.share,
-        "weights": found.weights,
-        "switched": found.switched,
-        "has_loss": found.has_loss,
-    }
-    place, _, function = found.place.partition(" in ")
-    return [Claim("forward/without-gradients", figures, known(function=function), lines(place))]
+    return [Claim("forward/without-gradients", {"weights": found.weights}, parts=[is_forward_work(found)])]
 
 
 def _within(facts: StepFacts, heads: I64) -> I64:
@@ -232,12 +218,6 @@ def _weight_shapes(facts: StepFacts, ops: I64) -> set[tuple[str, str]]:
     }
 
 
-def _is_switched(facts: StepFacts, mine: I64, trained: I64) -> bool:
-    """Whether layers that behave otherwise in training say so: on where gradients are recorded, off here."""
-    here, there = _modes(facts, mine), _modes(facts, trained)
-    return here == {"False"} and "True" in there
-
-
 def _has_loss(facts: StepFacts, mine: I64, trained: I64) -> bool:
     """Whether it ends as the training pass does."""
     events = facts.timeline.events
@@ -246,14 +226,6 @@ def _has_loss(facts: StepFacts, mine: I64, trained: I64) -> bool:
         for ops in (mine, trained)
     )
     return bool(np.isin(here, there).any())
-
-
-def _modes(facts: StepFacts, ops: I64) -> set[str]:
-    return {
-        inputs.concrete[_SWITCHES[name]]
-        for name, inputs in _distinct(facts, ops, tuple(_SWITCHES))
-        if _SWITCHES[name] < len(inputs.concrete)
-    }
 
 
 def _distinct(facts: StepFacts, ops: I64, names: tuple[str, ...]) -> list[tuple[str, Inputs]]:

@@ -26,7 +26,6 @@ def _forward_work(claim: Claim) -> str:
         "others": " in other layers than the trained ones",
     }.get(str(claim.figures["weights"]), "")
     if claim.figures["weights"] == "trained":
-        layers += ", in evaluation mode" if claim.figures["switched"] else ""
         layers += ", with the trained loss" if claim.figures["has_loss"] else ""
     function = claim.names["function"]
     return fill(

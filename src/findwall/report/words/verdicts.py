@@ -34,19 +34,9 @@ def _longer_steps(claim: Claim) -> str:
 
 
 def _without_gradients(claim: Claim) -> str:
-    layers = {
-        "trained": " in layers shaped like the trained ones",
-        "others": " in other layers than the trained ones",
-    }
-    weights = str(claim.figures.get("weights"))
-    text = "{forward_ms:per_step} ({forward_share:share}) is forward work without gradients"
-    text += layers.get(weights, "")
-    if weights == "trained":
-        text += "[[{switched:if}, in evaluation mode]][[{has_loss:if}, with the trained loss]]"
-    text += "[[, at {places[0]}]][[ in {function}]]: "
-    if weights == "others":
-        return fill(text + "if its inputs come again, run it once and keep its outputs.", claim)
-    return fill(text + "if it is an evaluation, run it every n steps.", claim)
+    if claim.figures["weights"] == "others":
+        return fill("{parts[0]}: if its inputs come again, run it once and keep its outputs.", claim)
+    return fill("{parts[0]}: if it is an evaluation, run it every n steps.", claim)
 
 
 def _lacks_shapes(claim: Claim) -> str:
