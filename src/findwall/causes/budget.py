@@ -18,7 +18,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from findwall.model.catalogue import MATRIX_CLASSES, NEAR
+from findwall.model.catalogue import FEWEST_REPEATS, MATRIX_CLASSES, NEAR
 from findwall.model.causes import UNKNOWN, cause_index
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import EMPTY, F64, I64, union
@@ -52,7 +52,6 @@ PRODUCTS = {"compute": "slow-kernels", "bandwidth": "memory-roof", "latency": "l
 # A message this small costs its latency; one that takes longer than that waits for somebody.
 SMALL_MESSAGE_BYTES = 1 << 20
 LONGEST_LATENCY_NS = 1_000_000
-MANY_MESSAGES_PER_STEP = 10  # fewer are no stream of small ones
 
 FUSED = re.compile("fused", re.IGNORECASE)  # kernels of an optimizer that goes through memory once
 _OF_SERVERS = re.compile(f"^(?:{'|'.join(SERVERS)})::")
@@ -293,7 +292,7 @@ def _claim_messages(
     cause[talk[is_point_to_point(timeline, links, rows)]] = cause_index("pipeline-bubble")
     small = message_bytes(timeline, links, rows) < SMALL_MESSAGE_BYTES
     small &= (kernels.duration[index[talk]] <= LONGEST_LATENCY_NS) & _is(cause[talk], "exposed-collective")
-    if small.sum() >= MANY_MESSAGES_PER_STEP * steps:
+    if small.sum() >= FEWEST_REPEATS * steps:
         cause[talk[small]] = cause_index("small-collectives")
 
 

@@ -21,6 +21,7 @@ from findwall.model.kinds import EVEN_SHARE
 from findwall.model.machine import UNCACHED
 from findwall.step.call_names import ALLOCATOR, COMPILE, in_window, outermost, sync_rows
 from findwall.step.library_set_up import shapes
+from findwall.step.recurring import FEWEST_REPEATS
 from findwall.step.step_facts import StepFacts, found_once, rows_matching
 from findwall.units import ms
 
@@ -192,7 +193,6 @@ def optimizer_launches(facts: Facts) -> float:
 # -- set-up of libraries -------------------------------------------------------------------------------
 
 RECOMPILATION = "recompilation"
-FEWEST_GROWING = 3  # lengths: two distances that are the same
 MOST_TOKENS_A_STEP = 16  # by which a text that is being written grows: lengths further apart are drawn
 
 
@@ -238,7 +238,7 @@ def grows(facts: StepFacts) -> bool:
     rows = np.unique(plans.row[names == max(spent, key=lambda name: spent[name])])
     rows = rows[np.argsort(facts.timeline.events.start[rows], kind="stable")]
     sizes = [_sizes(facts, int(row)) for row in rows]
-    if len(sizes) < FEWEST_GROWING or len({len(one) for one in sizes}) > 1:
+    if len(sizes) < FEWEST_REPEATS or len({len(one) for one in sizes}) > 1:
         return False
     further = np.diff(np.array(sizes, np.int64), axis=0)
     alike, counts = np.unique(further, axis=0, return_counts=True)

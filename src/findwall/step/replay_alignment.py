@@ -110,7 +110,6 @@ def _one_way(scores: Scores, at: Scores, best: Scores, several: Bool) -> I64:
 
 
 NO_FIT = -(1 << 20)  # outweighs what any sequence of fits can add
-SAME_NAME = 8  # the capture names the kernel
 SAME_CLASS = 4
 IN_NAME = 2  # more, where the op's name is part of the kernel's: `mul` in MulFunctor
 BY_PLACE = 1  # a kernel whose name says nothing, at the place of a launch that was counted
@@ -123,7 +122,7 @@ _BESIDE = {"conv": ("matmul", "copy")}
 def affinity(kernel: str, kind: int, op: str | None, captured: str, counted: bool) -> int:
     """Of a kernel to what was captured: an op, a kernel's name ("" unknown), and whether it was a launch."""
     if captured:
-        return SAME_NAME if captured == kernel else NO_FIT
+        return SAME_CLASS + IN_NAME if captured == kernel else NO_FIT
     if op is None:
         return NO_FIT
     told = classify(kernel, None, Kind(kind))

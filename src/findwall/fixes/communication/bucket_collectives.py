@@ -27,11 +27,11 @@ from findwall.apply.registry import APPLIED, REGISTRY
 from findwall.facts.collectives import collectives_a_step
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, no_use, spent_ms
 from findwall.fixes.communication.communication_refusals import NO_COLLECTIVES
+from findwall.model.catalogue import FEWEST_REPEATS
 from findwall.patches.editor import Editor
 from findwall.units import format_bytes
 
 MOVES = ("small-collectives", "exposed-collective")
-COLLECTIVES_WORTH_PACKING = 8  # fewer messages are not what costs the time. Chosen by hand, not calibrated.
 # DistributedDataParallel's own, and four times as much: chosen by hand, not calibrated.
 DEFAULT_MB, LARGER_MB = 25, 100
 FIRST_BUCKET_BYTES = 1 << 20  # what it sends first, unless told how large its buckets are
@@ -39,7 +39,7 @@ FIRST_BUCKET_BYTES = 1 << 20  # what it sends first, unless told how large its b
 
 def use(facts: Facts) -> Outcome:
     count, spent = collectives_a_step(facts), spent_ms(facts, *MOVES)
-    if count < COLLECTIVES_WORTH_PACKING:
+    if count < FEWEST_REPEATS:
         return no_use("bucket-collectives/few", collectives=count)
     if spent <= 0:
         return no_use("bucket-collectives/hidden")
