@@ -210,6 +210,7 @@ def test_who_watches_is_told_of_blocks_and_when_the_time_is_up(monkeypatch):
         blocks.append,
         150,
         lambda: over.append(1),
+        lambda: False,
     )
     for _ in range(9):
         watch.passed(StepEnd.OPTIMIZER, 7)
@@ -217,6 +218,39 @@ def test_who_watches_is_told_of_blocks_and_when_the_time_is_up(monkeypatch):
     for _ in range(9):  # what ended steps comes no more, and something else does
         watch.passed(StepEnd.FORWARD, 1)
     assert (watch.count, over) == (9, [1])
+
+
+def test_steps_beside_which_findwall_works_are_counted_and_not_timed(monkeypatch):
+    now, at_work = [0], [True]
+    monkeypatch.setattr("findwall.agent.step_ends.step_gate.perf_counter_ns", lambda: now[0])
+    ended, step = [], 20_000_000
+    watch = Watch(
+        StepEnd.OPTIMIZER,
+        7,
+        step,
+        lambda *one: ended.append(one),
+        4,
+        ended.append,
+        1 << 62,
+        list,
+        lambda: at_work[0],
+    )
+
+    def steps(count, ns):
+        for _ in range(count):
+            now[0] += ns
+            watch.passed(StepEnd.OPTIMIZER, 7)
+
+    steps(10, 3 * step)  # slowed down by what works beside it
+    assert (watch.count, watch.timed, watch.ns, watch.slow_ns) == (10, 0, 0, [])
+    assert len(ended) == 10  # an evaluation inside is over with its step, all the same
+    at_work[0] = False
+    steps(6, step)  # it is asked now and then
+    before = watch.timed
+    steps(4, step)
+    assert before > 0 and watch.timed == before + 4 and watch.ns == watch.timed * step
+    steps(1, 9 * step)
+    assert watch.slow_step == [watch.count - 1] and watch.slow_ns == [9 * step]
 
 
 def test_what_was_shut_for_good_can_be_opened_again():

@@ -506,12 +506,16 @@ class Engine:
         CAPTURES.discard()
 
     def watch_on(
-        self, block_ended: Callable[[float], None], waits_ns: int, waited: Callable[[], None]
+        self,
+        block_ended: Callable[[float], None],
+        waits_ns: int,
+        waited: Callable[[], None],
+        is_disturbed: Callable[[], bool],
     ) -> None:
         """All is measured: steps are counted on, to the job's end, for what comes too seldom to be timed.
 
         `block_ended` is told the mean of as many as were timed, again and again; `waited` is called after so
-        long (0 never)."""
+        long (0 never). Steps are not timed before nothing disturbs them any more."""
         if self.gate.watch is None and self.usual_ns > 0:
             begun = self.step_number
 
@@ -528,6 +532,7 @@ class Engine:
                 looked,
                 perf_counter_ns() + waits_ns if waits_ns else FOR_GOOD,
                 waited,
+                is_disturbed,
             )
 
     @property
@@ -538,10 +543,10 @@ class Engine:
     def look_back(self) -> bool:
         """The job has ended after all was measured. True: the steps since then change what was said."""
         watch, self.gate.watch = self.gate.watch, None
-        if watch is None or watch.count < FEWEST_FOR_SPREAD or self.usual_ns <= 0:
+        if watch is None or watch.timed < FEWEST_FOR_SPREAD or self.usual_ns <= 0:
             return False
         self.diary.last_step = watch.last
-        self.record.later = Later(watch.count, watch.ns, self.step_number, watch.slow_step, watch.slow_ns)
+        self.record.later = Later(watch.timed, watch.ns, self.step_number, watch.slow_step, watch.slow_ns)
         if not change_the_mean(self.record.later, self.timed_ns, self.usual_ns):
             return False
         self.save(final=True)

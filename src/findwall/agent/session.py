@@ -328,6 +328,7 @@ class Session:
                 lambda mean_ns: self.guard(lambda: self._block_ended(engine, mean_ns)),
                 self._again.waits_ns if self._again.may_come_later else 0,
                 self._waited_in_vain,
+                lambda: self._analyst.is_at_work,
             )
         inferred = engine.finder.source in (StepEnd.FORWARD, StepEnd.LOADER, StepEnd.REGION, StepEnd.LOOP)
         if inferred and self._again.is_possible:

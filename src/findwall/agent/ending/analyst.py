@@ -75,6 +75,10 @@ class Analyst:
     def is_there(self) -> bool:
         return self._process is not None and self._process.poll() is not None
 
+    @property
+    def is_at_work(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def begin(self, folder: RunFolder | None) -> None:
         if self._options.verdict and self._rank.speaks and folder is not None and not self.begun:
             self._folder = folder.path

@@ -18,6 +18,7 @@ FOR_GOOD = 1 << 62  # ns, or steps: past any end
 PAUSE_NS = 10_000  # no pass takes that long: another process had the core
 ONE_END_SHARE = 0.02  # of a usual step: two ends closer than that are one
 MOST_NOTED = 4096  # steps that stand out after all was measured: enough to tell how often they come
+LOOK_NS = 100_000_000  # between two questions whether findwall itself still works beside the job
 SHUT_AT_MOST_NS = 1_000_000_000  # four times as long as the gate is usually shut
 
 
@@ -36,20 +37,27 @@ class Gauge:
 
 
 class Watch:
-    """Steps after all was measured: counted, and those noted that stand out. For the job's whole life."""
+    """Steps after all was measured: counted, and those noted that stand out. For the job's whole life.
+
+    While findwall itself works beside the job, as it does on the verdict, it may take cores from it: those
+    steps are counted, and their times are nobody's.
+    """
 
     __slots__ = (
         "_block",
         "_block_ended",
         "_block_ns",
         "_ended",
+        "_is_disturbed",
         "_key",
         "_least",
         "_limit",
+        "_look_at",
         "_over",
         "_source",
         "_until",
         "count",
+        "disturbed",
         "last",
         "ns",
         "slow_ns",
@@ -66,6 +74,7 @@ class Watch:
         block_ended: Callable[[float], None],
         until: int,
         over: Callable[[], None],
+        is_disturbed: Callable[[], bool],
     ) -> None:
         self._source, self._key = source, key
         self._block, self._block_ended = block, block_ended  # told of the mean step of each block
@@ -74,8 +83,9 @@ class Watch:
         self._limit = STANDS_OUT_RATIO * usual_ns
         self._ended = ended  # told of a step that stood out: its number from here on, and when it ended
         self._least = ONE_END_SHARE * usual_ns
-        self.last = perf_counter_ns()
-        self.count = self.ns = 0
+        self._is_disturbed: Callable[[], bool] | None = is_disturbed  # asked until it says no
+        self.last = self._look_at = perf_counter_ns()
+        self.count = self.disturbed = self.ns = 0
         self.slow_step: list[int] = []
         self.slow_ns: list[int] = []
 
@@ -90,16 +100,33 @@ class Watch:
         if spent < self._least:
             return  # a scaler's step() after its optimizer's: one end, told twice
         self.last = now
-        self.ns += spent
+        is_disturbed = self._is_disturbed is not None and self._still_disturbed(self._is_disturbed, now)
         if spent > self._limit and len(self.slow_ns) < MOST_NOTED:
-            self.slow_step.append(self.count)
-            self.slow_ns.append(spent)
             self._ended(self.count, now)
+            if not is_disturbed:
+                self.slow_step.append(self.count)
+                self.slow_ns.append(spent)
         self.count += 1
+        if is_disturbed:
+            self.disturbed = self.count
+            return
+        self.ns += spent
         self._block_ns += spent
-        if self.count % self._block == 0:
+        if self.timed % self._block == 0:
             mean, self._block_ns = self._block_ns / self._block, 0
             self._block_ended(mean)
+
+    @property
+    def timed(self) -> int:
+        return self.count - self.disturbed
+
+    def _still_disturbed(self, is_disturbed: Callable[[], bool], now: int) -> bool:
+        """Also for the step in which the work ends."""
+        if now >= self._look_at:
+            self._look_at = now + LOOK_NS
+            if not is_disturbed():
+                self._is_disturbed = None
+        return True
 
 
 class Gate:
