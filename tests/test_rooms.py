@@ -16,7 +16,9 @@ PACKAGE = Path(findwall.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = sorted({path.parent for path in FILES})
 MOST_FILES, MOST_FOLDERS = 25, 8
-MOST_IMPORTED = 66  # by a fix, in all: half of what bf16-autocast imported before there were rooms
+MOST_IMPORTED = (
+    67  # by a fix, in all: half of what bf16-autocast imported before there were rooms, and memory
+)
 
 
 def module(path: Path) -> str:

@@ -57,7 +57,7 @@ def test_what_a_job_does_beside_its_steps_is_timed(warm_jobs):
 
 
 def test_what_comes_after_all_was_measured_amends_the_verdict(warm_jobs):
-    source = SLEEPS + "    for i in range(260): step(1.5 if i % 120 == 119 else 0.0)\n"
+    source = SLEEPS + "    for i in range(500): step(1.5 if i % 120 == 119 else 0.0)\n"
     run = warm_jobs.run(source, options=("--wait", "2", "--steps", "6"))
     assert run.code == 0, run.stderr
     first, between, second = run.stderr.partition("the next verdict replaces the one above")

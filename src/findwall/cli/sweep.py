@@ -320,7 +320,7 @@ def _keep(found: Diagnosis, folder: Path) -> None:
         read_again(folder)
     except InputError:  # that run is none: another size's wall is told with the sweep
         document.write(found, str(folder / DIAGNOSIS_FILE))
-    if found.sweep.ended == "interrupted":
+    if found.sweep is not None and found.sweep.ended == "interrupted":
         sys.stdout.flush()
         raise KeyboardInterrupt  # what was measured is told: the rest is as of any interrupted command
 
