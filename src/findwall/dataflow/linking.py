@@ -223,7 +223,10 @@ class _Walk:
         for use in range(self._first[row], self._first[row + 1]):
             way, place, region, dtype, device, tensor = self._uses[use]
             shape = self._seen.regions[region]
-            if way == MAKE or self._is_number(self._now.get((device, place)), shape, dtype, device, tensor):
+            known = self._now.get((device, place))
+            if way == MAKE or self._is_number(known, shape, dtype, device, tensor):
+                continue
+            if self._is_plain_number(shape, dtype, device) and self._comes_from_nowhere(row, place, device):
                 continue
             storage = self._at(row, place, device)
             if way != OVERWRITE:
@@ -253,9 +256,20 @@ class _Walk:
         self, storage: _Storage | None, region: Region, dtype: int, device: int, tensor: int
     ) -> bool:
         """Whether it is one of Python's: nobody handed out such a tensor."""
-        if region.dims or self._seen.devices[device] != HOST or self._seen.types[dtype] not in _OF_PYTHON:
+        is_new = storage is None or (tensor, dtype) not in storage.tensors
+        return is_new and self._is_plain_number(region, dtype, device)
+
+    def _is_plain_number(self, region: Region, dtype: int, device: int) -> bool:
+        on_host = self._seen.devices[device] == HOST
+        return not region.dims and on_host and self._seen.types[dtype] in _OF_PYTHON
+
+    def _comes_from_nowhere(self, row: int, place: int, device: int) -> bool:
+        """Whether the op around was neither given what lies there nor has made it: then it wrote a number
+        out, where by chance another tensor lay."""
+        around, storage = self._around[row], self._now.get((device, place))
+        if around < 0 or (storage is not None and storage.born >= around):
             return False
-        return storage is None or (tensor, dtype) not in storage.tensors
+        return (place, device) not in self._given(around)
 
     def _at(self, row: int, place: int, device: int) -> _Storage:
         """What lies at a place that an op was given."""
