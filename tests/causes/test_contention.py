@@ -90,3 +90,37 @@ def test_rare_slow_steps_may_be_theirs_however_slow(in_line, named):
     run = {"device_kind": "cpu", "telemetry": telemetry, "step_times": timed}
     verdict = decide(facts_of(hosts_own(ON_CORES), **run))
     assert (verdict.cause or verdict.seeming) == "unstable-steps" and (verdict.cause is not None) == named
+
+
+def on_cores(step_s: float) -> dict[str, Any]:
+    ceilings = Ceilings(device="Some CPU", source="measured", flops={"fp32": 72e12}, bandwidth=1e12)
+    return {
+        "device_kind": "cpu",
+        "ceilings": ceilings,
+        "step_times": StepTimes((step_s,) * 20, "measured"),
+    }
+
+
+def test_work_is_judged_by_the_time_that_it_takes_while_nothing_disturbs_it():
+    """What was recorded at three quarters of the cores' speed reached the roof all the same."""
+    work = hosts_own(ON_CORES)
+    usual = facts_of(work, **on_cores(0.004))
+    assert decide(usual).cause == "at-the-roof"
+    slowed = facts_of(
+        work,
+        **{
+            **on_cores(0.003),
+            "ceilings": Ceilings("Some CPU", "measured", flops={"fp32": 96e12}, bandwidth=1e12),
+        },
+    )
+    assert 0.7 < slowed.reading.likely.pace < 0.8
+    assert decide(slowed).cause == "at-the-roof"
+
+
+def test_steps_that_took_several_times_as_long_while_recorded_prove_nothing():
+    facts = facts_of(hosts_own(ON_CORES), **on_cores(0.0015))
+    verdict = decide(facts)
+    assert (verdict.cause, verdict.why_not) == (None, "crowded-trace")
+    wall = diagnose_device(facts.run, [facts]).wall
+    assert wall.claim is not None
+    assert "took about 3 times as long" in spoken(wall.claim.parts[0])

@@ -15,6 +15,7 @@ from findwall.model.catalogue import (
     MAJORITY_SHARE,
     MENTION_SHARE,
     NEAR,
+    NEARLY_ALL,
     QUESTION_OF,
     ROOFS,
     SMALL_PART,
@@ -46,7 +47,7 @@ class Verdict(msgspec.Struct, frozen=True):
     next: str | None = None
     between: tuple[str, ...] = ()
     # "start-up", "too-early", "growing", "dilation", "unexplained", "contended", "ceilings", "small-kernels",
-    # "no-roof", "unnamed-host", "no-shapes" or "unknown"
+    # "no-roof", "unnamed-host", "no-shapes", "crowded-trace" or "unknown"
     why_not: str = ""
     seeming: str = ""  # what it looks like, if other processes are not the reason
 
@@ -77,6 +78,8 @@ def decide(facts: Facts) -> Verdict:
         return Verdict(None, between=(best,), why_not="small-kernels")
     if _may_be_others(facts, best):
         return Verdict(None, why_not="contended", seeming=best)
+    if best != UNNEEDED and facts.rank.device_kind == "cpu" and likely.shrink < NEARLY_ALL:
+        return Verdict(None, why_not="crowded-trace", seeming=best)
     if best == "host-work" and is_unseen(facts):
         return Verdict(None, between=(best, "loader-starved"), why_not="unnamed-host")
     if _floors_guessed(facts, best):

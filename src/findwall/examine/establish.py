@@ -13,7 +13,7 @@ from findwall.dataflow.unneeded import called_from, unneeded
 from findwall.dataflow.wandering import wandering_reads
 from findwall.facts.facts import Facts
 from findwall.facts.gradient_free_work import without_gradients
-from findwall.model.catalogue import MAJORITY_SHARE, UNNEEDED
+from findwall.model.catalogue import MAJORITY_SHARE, SMALL_PART, UNNEEDED
 from findwall.model.dataflow import Unneeded
 from findwall.model.events import DEVICE_KINDS, Timeline
 from findwall.model.machine import Ceilings
@@ -23,7 +23,7 @@ from findwall.replay.graph import Graph
 from findwall.replay.step_reading import Conditions, StepReading
 from findwall.replay.true_step import read_step
 from findwall.step.captured_ops import noted_replays, with_captured_ops
-from findwall.step.cores import core_ceilings, cores_as_device
+from findwall.step.cores import core_ceilings, cores_as_device, slowed
 from findwall.step.device_queue import line_up
 from findwall.step.host_activity import asked_for, watch_host
 from findwall.step.links import link
@@ -72,6 +72,8 @@ def establish(
     graph = _with_checkpoints(build(timeline, links, host, queue, on_cores), kernels, timeline, links)
     graph, conditions = _as_timed(graph, rank, timeline, queue, source)
     reading = read_step(graph, true_step_s, source, conditions.rare)
+    if on_cores and (pace := reading.likely.pace) < 1.0 - SMALL_PART:
+        kernels = kernel_table(timeline, links, slowed(ceilings, pace), steps.count, nbytes)
     judged = _at_their_word(kernels, rank, reading) if on_cores and not ceilings.known else kernels
     atoms = device_atoms(timeline, links, judged, queue, ceilings)
     atoms, kernels, counted = settle(atoms, kernels, rank, ceilings, steps.count)

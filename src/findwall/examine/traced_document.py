@@ -193,6 +193,7 @@ def _undecided(facts: Facts, verdict: Verdict) -> Claim:
         "unnamed-host": {"step_ms": step, "spent_ms": facts.spent_ms("host-work"), "recorder": recorder},
         "no-shapes": {"step_ms": step, "busy_ms": ms(reading.likely.busy), "recorder": recorder},
         "contended": {"waited_share": in_line_share(facts.rank), "cause": verdict.seeming},
+        "crowded-trace": {"times": 1.0 / reading.likely.pace, "cause": verdict.seeming},
         "small-kernels": {"step_ms": step, "spent_ms": facts.spent_ms("launch-bound")},
         NO_ROOF: {
             "step_ms": step,

@@ -45,6 +45,11 @@ class Scenario(msgspec.Struct, frozen=True):
     rare: Mapping[str, float] = {}  # of the idle time: of steps not like the traced
     left_over: float = 0.0  # of the unknown idle time: what the true step has beyond the replay
 
+    @property
+    def pace(self) -> float:
+        """Of what the host's work took while it was traced: what it takes in the true step."""
+        return self.calibration.pace * self.shrink
+
     def lengths(self, graph: Graph) -> tuple[I64, F64]:
         """The graph's device rows, and what each one's length in the trace is to be scaled by."""
         rows = graph.rows

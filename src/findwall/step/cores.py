@@ -78,6 +78,13 @@ def core_ceilings(ceilings: Ceilings) -> Ceilings:
     return msgspec.structs.replace(ceilings, flops=known, sm_count=None)
 
 
+def slowed(ceilings: Ceilings, pace: float) -> Ceilings:
+    """What cores can do while something else takes its share of them: of their speed so much."""
+    flops = {math: pace * flops for math, flops in ceilings.flops.items()}
+    bandwidth = pace * ceilings.bandwidth if ceilings.bandwidth is not None else None
+    return msgspec.structs.replace(ceilings, flops=flops, bandwidth=bandwidth)
+
+
 def computing(timeline: Timeline) -> I64:
     """Ops that compute themselves, outside the loader; what runs inside one of them is part of it."""
     events = timeline.events

@@ -200,6 +200,9 @@ WORDS: dict[str, Words] = {
     "processes used, so what looks like {cause} may be their doing. Run the job alone, or on cores of its "
     "own "
     "(taskset).",
+    "undecided/crowded-trace": "The recorded steps took about {times:times} as long as the timed ones, so "
+    "something else used the cores meanwhile. What looks like {cause} may be its doing. Run the job again, "
+    "alone.",
     "undecided/ceilings": "Only its own work takes the step's time, and it is unknown how near that runs "
     "to the "
     "device's ceiling. Run `findwall ceilings` (under 30 s), then read this again.",
