@@ -286,9 +286,6 @@ def test_loops_of_many_kinds(jobs, training):
     for name, (_, steps) in STEPS.items():
         seen = found[name]["steps_seen"], found[name]["step_source"], found[name]["trace"]["file"]
         assert seen == (steps, "optimizer", "trace.json"), (name, found[name]["notes"], found[name]["trace"])
-    assert any(found["accumulation"]["steps"]["optimizer_ns"])
-    # Forward and backward ran inside the closure: that is not its time.
-    assert not any(found["closure"]["steps"]["optimizer_ns"])
     check_evaluation(found["evaluation"])
     check_inference_first(found["inference-first"])
     check_own_profilers(found["own-profiler-on-a-schedule"], found["own-profiler-all-the-time"])
@@ -378,6 +375,5 @@ def check_gpu(found: dict[str, Any]) -> None:
     )
     assert found["steps"]["device_ns"] == [2_000_000] * 6
     assert (found["peak_memory"], found["total_memory"]) == (1234, 9999)
-    assert found["allocator"] == {"segments": 0, "retries": 0}
     assert found["trace"]["why_not"] == "the profiler gave no kernels"
     assert found["telemetry"]["notes"]

@@ -46,7 +46,6 @@ def test_a_plain_loop_is_measured_and_its_results_are_bit_identical(jobs, traini
     assert measured.trace.file == "trace.json" and measured.trace.steps == 3
     assert measured.cost["hook_share"] is not None
     assert (run.folder / "diagnosis.json").is_file()
-    assert 0 < sum(measured.steps.optimizer_ns) < sum(measured.steps.host_ns)
     whole_steps(run.folder / "rank0" / "trace.json.gz")
     assert not (run.folder / "rank0" / "trace.json").exists()
 
@@ -73,7 +72,6 @@ def test_a_whole_measurement_reaches_its_control_steps(warm_jobs, training):
     if set(measured.steps.kind) <= {"usual"}:  # a busy machine makes others: then like is not beside like
         assert measured.cost["shadow_pairs"] >= 6
         assert measured.cost["shadow_share"]["low"] <= measured.cost["shadow_share"]["high"]
-    assert measured.host_samples > 20
     assert any(line.place.startswith("job.py:") for line in measured.host_lines)
     assert "THE VERDICT" in run.stderr
     assert measured.environment.versions["torch"]
@@ -312,4 +310,4 @@ def test_an_explicit_loop(jobs, training):
     assert "THE VERDICT" in run.stderr
     measured: Measurement = run.measurement()
     assert measured.step_source == "explicit" and measured.trace.file
-    assert any(measured.steps.optimizer_ns) and measured.steps_seen == 40
+    assert measured.steps_seen == 40

@@ -73,10 +73,8 @@ def test_events_are_used_again():
     for step in range(100):
         device.now_ms += 1
         device.passed_ms = device.now_ms
-        timer.optimizer_began()
         timer.end_step(step)
     assert device.made < 6
-    assert timer.optimizer_device_ns == [0] * 50
 
 
 def test_a_capture_is_never_disturbed():
@@ -86,7 +84,6 @@ def test_a_capture_is_never_disturbed():
     timer = StepTimer(clock, Gauge())
     device.capturing = True
     timer.start()
-    timer.optimizer_began()
     timer.resolve()
     assert clock.record() is None and not clock.done(object())
     device.capturing = False
@@ -129,7 +126,7 @@ def test_short_steps_share_an_event():
     timer._last_host = 0
     for end in (30, 60):
         device.now_ms += 6
-        gauge.loader_ns, gauge.batches, gauge.hook_ns, gauge.optimizer_ns = 7, 3, 2, 4
+        gauge.loader_ns, gauge.batches, gauge.hook_ns = 7, 3, 2
         timer.end_step(end, passed=[end - 20, end - 5])
     timer.end_unmeasured([70])
     device.passed_ms = 100
@@ -140,5 +137,5 @@ def test_short_steps_share_an_event():
     assert columns.times() == [2_000_000] * 6
     assert columns.host_ns == [10, 15, 5, 10, 15, 5, 10]
     assert columns.loader_ns[:3] == [2, 2, 3] and columns.batches[:3] == [1, 1, 1]
-    assert columns.hook_ns[:3] == [0, 0, 2] and columns.optimizer_ns[:3] == [None, None, 4]
+    assert columns.hook_ns[:3] == [0, 0, 2]
     assert {len(getattr(columns, name)) for name in columns.__struct_fields__ if name != "kind"} == {7}

@@ -59,7 +59,6 @@ def folder(tmp_path: Path) -> Path:
         host_ns=[STEP_NS] * 20,
         device_ns=[STEP_NS] * 20,
         loader_ns=[0] * 20,
-        optimizer_ns=[None] * 20,
         gc_ns=[0] * 20,
         hook_ns=[0] * 20,
         batches=[0] * 20,

@@ -29,7 +29,6 @@ def written(folder: Path, number: int, telemetry: Telemetry) -> None:
         host_ns=[20_000_000] * count,
         device_ns=[20_000_000] * count,
         loader_ns=[0] * count,
-        optimizer_ns=[None] * count,
         gc_ns=[0] * count,
         hook_ns=[0] * count,
         batches=[1] * count,

@@ -42,7 +42,6 @@ def columns(count: int = 10, evaluated: int = 0, device: bool = False) -> StepCo
         host_ns=[20_000_000] * count,
         device_ns=[10_000_000 if device else None] * count,
         loader_ns=[2_000_000] * count,
-        optimizer_ns=[1_000_000] * count,
         gc_ns=[0] * count,
         hook_ns=[1000] * count,
         batches=[1] * count,
@@ -84,7 +83,7 @@ def test_a_whole_folder(tmp_path):
     times = rank.step_times
     assert times is not None
     assert times.mean == pytest.approx(0.02) and times.discarded == 7 and times.source == "measured"
-    assert times.loader_s == pytest.approx(0.002) and times.optimizer_s == pytest.approx(0.001)
+    assert times.loader_s == pytest.approx(0.002)
     assert rank.host_lines[0].place == "train.py:8"
     assert run.cost == {"hook_share": 0.001} and rank.device_kind == "cpu"
 
@@ -110,10 +109,10 @@ def test_kinds_of_steps_go_with_the_steps_that_are_kept(tmp_path):
 def test_the_devices_clock_is_believed_where_it_knows_enough(tmp_path):
     steps = columns(device=True)
     steps.device_ns[-1] = None
-    write(tmp_path, measurement(steps=steps, device_kind="gpu", optimizer_device_ns=[3_000_000]))
+    write(tmp_path, measurement(steps=steps, device_kind="gpu"))
     times = read_run_folder(tmp_path).first.step_times
     assert times is not None and times.mean == pytest.approx(0.01)
-    assert len(times.seconds) == 9 and times.optimizer_s == pytest.approx(0.003)
+    assert len(times.seconds) == 9
 
 
 def test_rare_evaluations_are_left_out_and_usual_ones_are_not(tmp_path):

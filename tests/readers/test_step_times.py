@@ -16,7 +16,6 @@ def measured(times: list[int], kinds: list[str] | None = None, **more: object) -
         host_ns=times,
         device_ns=[None] * count,
         loader_ns=[0] * count,
-        optimizer_ns=[None] * count,
         gc_ns=[0] * count,
         hook_ns=[0] * count,
         batches=[0] * count,

@@ -368,7 +368,6 @@ def test_samples_stand_at_the_steps_they_were_taken_in(document: Document) -> No
         host_ns=[100_000_000] * count,
         device_ns=[None] * count,
         loader_ns=[0] * count,
-        optimizer_ns=[None] * count,
         gc_ns=[0] * count,
         hook_ns=[0] * count,
         batches=[0] * count,

@@ -36,7 +36,7 @@ def test_rates_are_of_the_process_and_its_helpers(tmp_path: Path) -> None:
     last = msgspec.structs.replace(totals(1, [2, 3], tmp_path), at=first.at + 2.0)
     use = between(first, last)
     assert use is not None
-    assert use.cores == pytest.approx(1.5) and use.main_cores == pytest.approx(0.5)
+    assert use.cores == pytest.approx(1.5)
     assert use.in_line_share == pytest.approx(0.25) and use.read_mib_s == pytest.approx(3.0)
     assert use.threads == 1
 

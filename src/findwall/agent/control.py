@@ -172,7 +172,6 @@ class Control:
         _let_go(engine)
         self.ends.resolve()
         record = engine.record
-        record.control = self.ends.columns  # a row a block
         record.cost.update(
             cost.describe(record.steps.hook_ns, record.steps.times(), self._shadow(), self._steps_after())
         )

@@ -128,7 +128,7 @@ class Engine:
         self._made = perf_counter_ns()
         self._loops: dict[int, str] = {}  # where they are, by their key
         self._optimizers = Nest()
-        self._optimizer_began = self._optimizer_steps = 0
+        self._optimizer_steps = 0
 
     @property
     def folder(self) -> RunFolder | None:
@@ -142,15 +142,9 @@ class Engine:
     def optimizer_steps(self) -> int:
         return self._optimizer_steps
 
-    def optimizer_began(self, optimizer: Any, alone: bool) -> None:
-        """`alone`: nothing but the update runs inside this step()."""
-        if self.off or not self._optimizers.enter(id(optimizer)) or not alone:
-            return
-        began = perf_counter_ns()
-        if self.timer is not None:
-            self.guard(self.timer.optimizer_began)
-        self.gauge.hook_ns += perf_counter_ns() - began - self.take_waited()
-        self._optimizer_began = began
+    def optimizer_began(self, optimizer: Any) -> None:
+        if not self.off:
+            self._optimizers.enter(id(optimizer))
 
     def optimizer_ended(self, optimizer: Any, failed: bool) -> None:
         """step() has been left, for good or by an exception."""
@@ -160,12 +154,11 @@ class Engine:
         self._optimizers.leave(key)
         if self._optimizers.inside:  # called by another one's step
             return
-        began, self._optimizer_began = self._optimizer_began, 0
         if not failed:
             if not self.parameters and self.recording():
                 self.guard(lambda: self._count_parameters(optimizer))
             self._optimizer_steps += 1
-            self._mark(StepEnd.OPTIMIZER, key, began, optimizer)
+            self._mark(StepEnd.OPTIMIZER, key, optimizer)
 
     def _count_parameters(self, optimizer: Any) -> None:
         groups = optimizer.param_groups
@@ -292,7 +285,7 @@ class Engine:
         if not self.gate.left or self.gate.passed(source, key):
             self._mark(source, key)
 
-    def _mark(self, source: StepEnd, key: int, began: int = 0, optimizer: Any = None) -> None:
+    def _mark(self, source: StepEnd, key: int, optimizer: Any = None) -> None:
         """Something ended that may end a step; all of findwall's work on the training thread starts here."""
         if self.off:
             return
@@ -302,8 +295,6 @@ class Engine:
         now = perf_counter_ns()
         stage = self.stage
         try:
-            if began:
-                self.gauge.optimizer_ns = (self.gauge.optimizer_ns or 0) + now - began
             if machine.is_capturing(self.torch):
                 self.finder.optimizer_captured |= source is StepEnd.OPTIMIZER
                 return

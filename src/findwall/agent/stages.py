@@ -98,7 +98,6 @@ class Timing:
         engine.telemetry.start(engine.torch, engine.device)
         engine.telemetry.pause(False)
         engine.loading.start()
-        self.before = machine.allocator_counts(engine.torch, engine.device)
         lately = engine.timer.recent(8) if engine.timer is not None else []
         if lately:
             asked = engine.options.steps
@@ -160,14 +159,11 @@ class Timing:
         record = engine.record
         record.steps = self.timer.columns
         self._tell_kinds(engine)
-        record.optimizer_device_ns = self.timer.optimizer_device_ns
         record.peak_memory, record.total_memory = machine.memory(engine.torch, engine.device)
         record.peak_reserved = machine.reserved_peak(engine.torch, engine.device)
         record.peak_resident = peak_meters.pages()
         if record.peak_memory is not None:  # the job may have made the allocator forget it
             record.peak_memory = max(record.peak_memory, engine.totals.columns.peak or 0)
-        after = machine.allocator_counts(engine.torch, engine.device)
-        record.allocator = {name: after[name] - self.before.get(name, 0) for name in after}
         engine.telemetry.pause(True)
         record.telemetry = engine.loading.stop(with_threads(engine.telemetry.summary(), engine.torch))
         record.cost.update(cost.describe(record.steps.hook_ns, record.steps.times()))

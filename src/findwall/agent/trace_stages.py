@@ -291,7 +291,6 @@ class Lines:
 
     def close(self, engine: Engine) -> None:
         self.sampler.stop()
-        engine.record.host_samples = self.sampler.samples
         engine.record.host_lines = self.sampler.lines()
         count_inputs(engine, self.inputs)
 

@@ -94,20 +94,6 @@ def compiled_graphs() -> int:
     return int(stats.get("unique_graphs", 0)) if stats else 0
 
 
-ALLOCATOR_COUNTS = {
-    "segments": "segment.all.allocated",  # cudaMalloc calls
-    "retries": "num_alloc_retries",
-    "ooms": "num_ooms",
-}
-
-
-def allocator_counts(torch: Any, device: int | None) -> dict[str, int]:
-    if device is None or not counts_memory(torch):
-        return {}
-    stats = torch.cuda.memory_stats(device)
-    return {name: int(stats[key]) for name, key in ALLOCATOR_COUNTS.items() if key in stats}
-
-
 def memory(torch: Any, device: int | None) -> tuple[int | None, int | None]:
     """Peak bytes the job's tensors took, and the device's total."""
     if device is None:

@@ -227,11 +227,6 @@ class Header(msgspec.Struct, frozen=True):
     recorder: str = TORCH  # who recorded it
 
     @property
-    def ops_option(self) -> str:
-        """What adds torch's ops to such a recording."""
-        return "ProfilerActivity.CPU" if self.recorder == TORCH else self.shapes_option
-
-    @property
     def shapes_option(self) -> str:
         """What adds shapes to such a recording."""
         return (

@@ -50,7 +50,6 @@ class Counters(msgspec.Struct, frozen=True, omit_defaults=True):
     """Hardware counters (GPM), averaged: how busy each part of the GPU was, in percent of the time."""
 
     sm: float | None = None
-    sm_occupancy: float | None = None
     tensor: float | None = None
     dram: float | None = None
     fp64: float | None = None
@@ -87,21 +86,17 @@ class Telemetry(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one rank's machine said while its steps were timed."""
 
     max_sm_clock_mhz: int | None = None
-    max_memory_clock_mhz: int | None = None
     power_limit_w: float | None = None
     pcie_generation: int | None = None
     pcie_width: int | None = None
     sm_clock_mhz: Sampled | None = None
-    memory_clock_mhz: Sampled | None = None
     power_w: Sampled | None = None
     temperature_c: Sampled | None = None
-    utilisation: Sampled | None = None
     throttle: dict[str, float] | None = None  # share of the samples in which each reason held the clocks
     memory_used: int | None = None  # bytes, by everyone
     other_processes: int | None = None
     gpm: Counters | None = None
     samples: int = 0
-    period_s: float | None = None
     cpu: CpuUse | None = None
     notes: tuple[str, ...] = ()
     noted: Noted | None = None

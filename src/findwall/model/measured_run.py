@@ -33,7 +33,6 @@ class StepTimes(msgspec.Struct, frozen=True):
     source: str  # "measured" by findwall, or "given" by a person
     discarded: int = 0  # warm-up steps thrown away
     loader_s: float | None = None  # mean wait in the data loader, a step
-    optimizer_s: float | None = None
     gc_s: float | None = None
     saving_s: float | None = None  # mean time in which a checkpoint was written, a step
     kind: tuple[str, ...] = ()  # of each step; empty: all are usual

@@ -64,7 +64,6 @@ class StepColumns(msgspec.Struct):
     host_ns: list[int] = []
     device_ns: list[int | None] = []
     loader_ns: list[int] = []
-    optimizer_ns: list[int | None] = []  # host time inside optimizer.step(); None: not timed in this step
     gc_ns: list[int] = []
     hook_ns: list[int] = []  # findwall's own time
     batches: list[int] = []  # batches taken from data loaders
@@ -215,10 +214,6 @@ class Measurement(msgspec.Struct):
     beside: list[Beside] = []
     elapsed: Elapsed | None = None
     later: Later | None = None
-    control: StepColumns = msgspec.field(default_factory=StepColumns)
-    optimizer_device_ns: list[
-        int
-    ] = []  # device time from optimizer.step()'s start to the step's end, some steps
     loader_seen: bool = False
     loader_workers: int | None = None
     samples_per_step: float | None = None
@@ -227,13 +222,11 @@ class Measurement(msgspec.Struct):
     peak_reserved: int | None = None  # of the driver, for its cache
     peak_resident: int | None = None  # of the process, where the system counts it
     total_memory: int | None = None
-    allocator: dict[str, Any] = {}
     memory: RecordedMemory = msgspec.field(default_factory=RecordedMemory)
     oom: OutOfMemory | None = None  # that the job ended with
     caught: CaughtFailures | None = None
     totals: MemoryTotals = msgspec.field(default_factory=MemoryTotals)
     host_lines: list[Line] = []
-    host_samples: int = 0
     collected_at: str = ""  # the line of the job that asks for most of the garbage collector's time
     telemetry: Telemetry = NO_TELEMETRY
     environment: Environment = UNKNOWN_ENVIRONMENT

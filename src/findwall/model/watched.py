@@ -29,7 +29,6 @@ class ProcessUse(msgspec.Struct, frozen=True):
     """What one process and its children took of the machine, on average."""
 
     cores: float | None = None  # kept busy
-    main_cores: float | None = None  # by its main thread alone
     threads: int | None = None
     read_mib_s: float | None = None  # from storage
     write_mib_s: float | None = None

@@ -17,7 +17,6 @@ from findwall.patches import NoPatch
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Scope = ast.Module | Function | ast.Lambda | ast.ClassDef
-_SCOPES = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _ALONE = re.compile(r"[ \t\f]*(#.*)?")
 
 

@@ -77,7 +77,7 @@ def _columns(steps: StepColumns) -> str:
         return f"columns of {min(lengths.values())} and of {max(lengths.values())} steps"
     if steps.kind and len(steps.kind) != len(steps):
         return f"{len(steps.kind)} kinds of {len(steps)} steps"
-    for name in ("host_ns", "device_ns", "loader_ns", "optimizer_ns", "gc_ns", "hook_ns"):
+    for name in ("host_ns", "device_ns", "loader_ns", "gc_ns", "hook_ns"):
         for value in getattr(steps, name):
             if value is not None and not 0 <= value <= LONGEST_STEP_NS:
                 return f"{name} of {value:.4g}"
@@ -126,22 +126,22 @@ def _later(later: Later) -> str:
 
 def _telemetry(told: Telemetry) -> str:
     """Clocks, shares, percentages; a temperature may be below zero."""
-    for name in ("sm_clock_mhz", "memory_clock_mhz", "power_w", "utilisation"):
+    for name in ("sm_clock_mhz", "power_w"):
         one = getattr(told, name)
         if one is not None and not 0 <= one.min <= one.mean * (1 + 1e-6) <= one.max * (1 + 2e-6):
             return f"{name} between {one.min:.4g} and {one.max:.4g}, {one.mean:.4g} on average"
     shares = dict(told.throttle or {})
     if told.cpu is not None and told.cpu.in_line_share is not None:
         shares["in_line_share"] = told.cpu.in_line_share
-    percentages = ("sm", "sm_occupancy", "tensor", "dram", "fp64", "fp32", "fp16")
+    percentages = ("sm", "tensor", "dram", "fp64", "fp32", "fp16")
     for name in percentages if told.gpm is not None else ():
         value = getattr(told.gpm, name)
         shares |= {name: value / _PERCENT} if value is not None else {}
     for name, share in shares.items():
         if not 0 <= share <= 1 + 1e-6:
             return f"a share of {share:.4g} ({name})"
-    plain = [told.max_sm_clock_mhz, told.max_memory_clock_mhz, told.power_limit_w, told.samples]
-    plain += [told.pcie_generation, told.pcie_width, told.memory_used, told.other_processes, told.period_s]
+    plain = [told.max_sm_clock_mhz, told.power_limit_w, told.samples]
+    plain += [told.pcie_generation, told.pcie_width, told.memory_used, told.other_processes]
     if told.cpu is not None:
         plain += [told.cpu.cores, told.cpu.others_busy, told.cpu.own_busy, told.cpu.seconds]
         plain += [told.cpu.children_wanted, told.cpu.threads, told.cpu.loading_busy, told.cpu.loading_own]
@@ -174,12 +174,10 @@ _CHECKS: dict[str, Callable[[Any], str]] = {
     "steps_seen": _not_negative,
     "warmup": lambda one: _negative("a figure", [one.steps, one.seconds]),
     "steps": _columns,
-    "control": _columns,
     "first_timed": _not_negative,
     "beside": _beside,
     "elapsed": _elapsed,
     "later": _later,
-    "optimizer_device_ns": lambda values: _negative("a time", values),
     "loader_workers": _not_negative,
     "samples_per_step": _positive,
     "peak_memory": _not_negative,

@@ -31,7 +31,6 @@ def step_times(rank: Measurement, notes: list[str]) -> StepTimes | None:
         source="measured",
         discarded=rank.warmup.steps,
         loader_s=_mean_s(steps.loader_ns, kept) if rank.loader_seen else None,
-        optimizer_s=_optimizer_s(rank, kept),
         gc_s=_mean_s(steps.gc_ns, kept),
         saving_s=_saving_s(rank, kept),
         kind=tuple(steps.kind[row] for row in timed) if told_apart else (),
@@ -87,16 +86,6 @@ def _plain_steps(steps: StepColumns, notes: list[str]) -> list[int]:
 
 def _mean_s(column: list[int], kept: list[int]) -> float:
     return sum(column[index] for index in kept) / len(kept) / 1e9
-
-
-def _optimizer_s(rank: Measurement, kept: list[int]) -> float | None:
-    if rank.step_source != "optimizer":
-        return None
-    if rank.device_kind == "gpu":
-        timed = rank.optimizer_device_ns
-        return sum(timed) / len(timed) / 1e9 if timed else None
-    known = [value for value in (rank.steps.optimizer_ns[row] for row in kept) if value]
-    return sum(known) / len(known) / 1e9 if known else None  # never timed where a closure ran inside
 
 
 def _saving_s(rank: Measurement, kept: list[int]) -> float:

@@ -84,7 +84,7 @@ KEYS = frozenset(
             "prefetch",
         ),
         *("hook_share", "shadow_share", "low", "mid", "high", "step_after_trace", "trace", "profiler_stays"),
-        *("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c", "utilisation", "memory_gib"),
+        *("sm_clock_mhz", "power_w", "temperature_c", "utilisation", "memory_gib"),
         *("held_down", "sm", "tensor", "dram", "fp16", "fp32", "fp64", "pcie_rx_mib_s", "pcie_tx_mib_s"),
         *THROTTLE,
     }

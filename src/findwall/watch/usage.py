@@ -21,7 +21,6 @@ class Totals(msgspec.Struct, frozen=True):
 
     at: float
     cpu: dict[int, float]  # by process, in seconds: one that ends takes its count along
-    main: float | None  # of the main thread
     threads: int | None
     in_line: float | None  # seconds in which the main thread could have run and had no core
     read: dict[int, int] | None  # bytes from storage, by process
@@ -37,7 +36,6 @@ def totals(pid: int, helpers: Iterable[int], proc: Path = PROC) -> Totals:
     return Totals(
         at=monotonic(),
         cpu=cpu,
-        main=_cpu(proc / f"{pid}/task/{pid}/stat"),
         threads=_threads(proc / str(pid) / "task"),
         in_line=_in_line(proc / f"{pid}/task/{pid}/schedstat"),
         read={one: both[0] for one, both in moved.items()} if readable else None,
@@ -57,7 +55,6 @@ def between(first: Totals, last: Totals) -> ProcessUse | None:
     waited = rate(first.in_line, last.in_line)
     return ProcessUse(
         cores=_grown(first.cpu, last.cpu) / seconds if last.cpu else None,
-        main_cores=rate(first.main, last.main),
         threads=last.threads,
         read_mib_s=_moved_rate(first.read, last.read, seconds),
         write_mib_s=_moved_rate(first.written, last.written, seconds),
@@ -79,7 +76,6 @@ def mean(parts: list[ProcessUse]) -> ProcessUse:
 
     return ProcessUse(
         cores=weighed("cores"),
-        main_cores=weighed("main_cores"),
         threads=parts[-1].threads,
         read_mib_s=weighed("read_mib_s"),
         write_mib_s=weighed("write_mib_s"),

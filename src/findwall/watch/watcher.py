@@ -51,9 +51,6 @@ class _Watched:
         self.last: usage.Totals | None = None
         self.texts: dict[str, str] = {}  # of lines it was seen on: read while it lives
 
-    def main_stacks(self) -> list[SeenStack]:
-        return training_stacks(self.process.pid, list(self.looks))[0]
-
     def is_in(self, place: tuple[str, str]) -> bool:
         """Whether its latest stacks are inside a function of a file."""
         return bool(self.looks) and any(

@@ -163,7 +163,7 @@ def _wrap_scaler(torch: Any, relay: Relay) -> None:
             before = relay.sink.optimizer_steps()
             result = original(self, optimizer, *args, **kwargs)
             if relay.sink.optimizer_steps() == before:
-                relay.sink.optimizer_began(optimizer, False)
+                relay.sink.optimizer_began(optimizer)
                 relay.sink.optimizer_ended(optimizer, False)
             return result
 

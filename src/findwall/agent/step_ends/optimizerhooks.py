@@ -41,7 +41,7 @@ class OptimizerSink(Protocol):
 
     gate: Gate
 
-    def optimizer_began(self, optimizer: Any, alone: bool) -> None: ...
+    def optimizer_began(self, optimizer: Any) -> None: ...
     def optimizer_ended(self, optimizer: Any, failed: bool) -> None: ...
 
 
@@ -61,8 +61,7 @@ def watched_step(relay: Holder, original: Callable[..., Any]) -> Callable[..., A
         gate = sink.gate
         if gate.left or gate.inside:
             return gate.let_optimizer_pass(original, args, kwargs, sink.optimizer_ended)
-        # Lightning hands forward and backward in as a closure: then step() is not the optimizer's time.
-        sink.optimizer_began(args[0], len(args) < 2 and not kwargs)
+        sink.optimizer_began(args[0])
         try:
             result = original(*args, **kwargs)
         except BaseException:  # whatever the job ends its step with: it goes on to the job

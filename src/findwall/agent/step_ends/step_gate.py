@@ -25,14 +25,13 @@ SHUT_AT_MOST_NS = 1_000_000_000  # four times as long as the gate is usually shu
 class Gauge:
     """What happened since the last measured step. Written by the hooks, read and reset at a step's end."""
 
-    __slots__ = ("batches", "evaluated", "gc_ns", "hook_ns", "loader_ns", "optimizer_ns")
+    __slots__ = ("batches", "evaluated", "gc_ns", "hook_ns", "loader_ns")
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
         self.loader_ns = self.gc_ns = self.hook_ns = self.batches = 0
-        self.optimizer_ns: int | None = None  # of the step that is measured; None: not timed
         self.evaluated = False
 
 

@@ -215,10 +215,8 @@ class Nest:
     def inside(self) -> bool:
         return bool(self._open)
 
-    def enter(self, key: int) -> bool:
-        """Whether it is the outermost."""
+    def enter(self, key: int) -> None:
         self._open.append(key)
-        return len(self._open) == 1
 
     def leave(self, key: int) -> None:
         """Out of this one's innermost step(), and of all inside it."""

@@ -11,7 +11,6 @@ from findwall.agent.step_ends.step_gate import Gauge
 from findwall.model.measurement import StepColumns
 
 RESOLVE_AT_ONCE = 4  # events looked at in one go: the queue drains faster than it fills
-OPTIMIZER_EVERY = 2  # recorded step ends between two that also time the optimizer on the device
 RECORD_NS = 30_000  # of the host for one event, at most, where the launch queue has room
 QUEUE_FULL_RATIO = 4  # times the fastest record: one that takes longer stood before a full queue; by hand
 MEASURE_EVERY_NS = 250_000_000  # of the job from one measured step to the next: it costs up to 0.1 ms
@@ -28,7 +27,6 @@ class DeviceClock:
         self._pool: list[Any] = []
         self._least_ns = RECORD_NS  # the fastest record so far: what one costs where the queue has room
         self._waited_ns = 0
-        self.lost = 0
 
     def stock(self, count: int) -> None:
         """Make events ahead of the steps that will use them; torch makes one when it is first recorded."""
@@ -61,9 +59,8 @@ class DeviceClock:
         waited, self._waited_ns = self._waited_ns, 0
         return waited
 
-    def give_back(self, event: Any | None) -> None:
-        if event is not None:
-            self._pool.append(event)
+    def give_back(self, event: Any) -> None:
+        self._pool.append(event)
 
     def done(self, event: Any) -> bool:
         return not self._capturing() and bool(event.query())
@@ -73,7 +70,6 @@ class DeviceClock:
         try:
             return int(first.elapsed_time(last) * 1e6)
         except RuntimeError:  # the two were recorded on different devices: there is no time between them
-            self.lost += 1
             return None
 
 
@@ -83,7 +79,6 @@ class _Block(NamedTuple):
     rows: range
     first: Any
     last: Any
-    optimizer: Any | None
 
 
 class StepTimer:
@@ -95,14 +90,11 @@ class StepTimer:
 
     def __init__(self, clock: DeviceClock | None, gauge: Gauge, at_once: bool = True) -> None:
         self.columns = StepColumns()
-        self.optimizer_device_ns: list[int] = []
         self._clock = clock
         self._gauge = gauge
         self._at_once = at_once
-        self._ends = 0
         self._last_host = 0
         self._last_event: Any | None = None
-        self._optimizer_event: Any | None = None
         self._pending: deque[_Block] = deque()
 
     def start(self) -> None:
@@ -111,14 +103,9 @@ class StepTimer:
         self._last_event = None if self._clock is None else self._clock.record()
         self._last_host = perf_counter_ns()
 
-    def optimizer_began(self) -> None:
-        if self._clock is not None and self._ends % OPTIMIZER_EVERY == 0:
-            self._optimizer_event = self._clock.record()
-
     def end_step(self, now: int, compiles: int = 0, passed: Sequence[int] = ()) -> None:
         """A step ended now, after others that `passed` at these times without being measured: they share the
         time on the device, and what the gauge holds."""
-        self._ends += 1
         self._add_rows([*passed, now], compiles)
         if self._clock is not None:
             self._end_on_device(self._clock, len(passed) + 1)
@@ -133,7 +120,6 @@ class StepTimer:
         columns.host_ns += [end - begin for begin, end in zip([self._last_host, *ends], ends, strict=False)]
         columns.device_ns += [None] * count
         columns.loader_ns += _shares(gauge.loader_ns, count)
-        columns.optimizer_ns += [*[None] * (count - 1), gauge.optimizer_ns]
         columns.gc_ns += _shares(gauge.gc_ns, count)
         columns.hook_ns += _shares(gauge.hook_ns, count)
         columns.batches += _shares(gauge.batches, count)
@@ -146,8 +132,7 @@ class StepTimer:
         event = clock.record()
         if event is not None and self._last_event is not None:
             rows = range(len(self.columns) - count, len(self.columns))
-            self._pending.append(_Block(rows, self._last_event, event, self._optimizer_event))
-        self._optimizer_event = None
+            self._pending.append(_Block(rows, self._last_event, event))
         self._last_event = event
         if self._at_once:
             self.resolve(RESOLVE_AT_ONCE)
@@ -167,11 +152,6 @@ class StepTimer:
                 count = len(block.rows)
                 self.columns.device_ns[block.rows.start : block.rows.stop] = [spent // count] * count
             clock.give_back(block.first)
-            if block.optimizer is not None:
-                spent = clock.between(block.optimizer, block.last)
-                if spent is not None:
-                    self.optimizer_device_ns.append(spent)
-                clock.give_back(block.optimizer)
 
     def recent(self, count: int) -> list[int]:
         """The last steps' nanoseconds: by the device, as far as it has passed them, else by the host."""

@@ -43,7 +43,7 @@ REASONS = {
 HELD_DOWN = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
 
 # name -> NVML_GPM_METRIC id; utilisations in percent
-GPM = {"sm": 2, "sm_occupancy": 3, "tensor": 5, "dram": 10, "fp64": 11, "fp32": 12, "fp16": 13}
+GPM = {"sm": 2, "tensor": 5, "dram": 10, "fp64": 11, "fp32": 12, "fp16": 13}
 GPM_RATES = {"pcie_tx_mib_s": 20, "pcie_rx_mib_s": 21}
 
 
@@ -169,7 +169,6 @@ class Gauges:
         limit = self._ask("nvmlDeviceGetEnforcedPowerLimit")
         return {
             "max_sm_clock_mhz": self._ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
-            "max_memory_clock_mhz": self._ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_MEM),
             "power_limit_w": None if limit is None else limit / 1000,
             "pcie_generation": self._ask("nvmlDeviceGetCurrPcieLinkGeneration"),
             "pcie_width": self._ask("nvmlDeviceGetCurrPcieLinkWidth"),
@@ -189,7 +188,6 @@ class Gauges:
             {
                 "seconds": monotonic() - self._timing_since,
                 "sm_clock_mhz": self._ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
-                "memory_clock_mhz": self._ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
                 "reasons": None if reasons is None else int(reasons),
                 "power_w": None if power is None else power / 1000,
                 "temperature_c": self._ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
@@ -221,17 +219,14 @@ class Gauges:
         return Telemetry(
             **self._constant,
             sm_clock_mhz=_spread(samples, "sm_clock_mhz"),
-            memory_clock_mhz=_spread(samples, "memory_clock_mhz"),
             power_w=_spread(samples, "power_w"),
             temperature_c=_spread(samples, "temperature_c"),
-            utilisation=_spread(samples, "utilisation"),
             throttle=_throttle(samples),
             memory_used=max(used, default=None),
             # Containers hide other processes' ids: more than one is known to be others, one proves nothing.
             other_processes=max(processes) - 1 if processes and max(processes) > 0 else None,
             gpm=_mean_gpm(samples),
             samples=len(samples),
-            period_s=TELEMETRY_PERIOD_S,
             cpu=self._cpu,
             notes=tuple(self.notes),
             noted=_noted(samples),
