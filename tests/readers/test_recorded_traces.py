@@ -26,7 +26,6 @@ def test_read_whole(path: Path) -> None:
     quality = timeline.quality
     assert (quality.damaged, quality.repaired, quality.cut_off, quality.notes) == (0, 0, False, [])
     assert timeline.header.devices[0].name == "NVIDIA H200"
-    assert timeline.header.runtime == "cuda"
     assert len(timeline.rows(Kind.KERNEL)) > 50
 
 
@@ -53,6 +52,5 @@ def test_memory_samples() -> None:
 def test_triton_rows_on_the_host() -> None:
     timeline = recorded("compiled_training")
     ops = timeline.rows(Kind.OP)
-    backends = [extra.kernel_backend for row in ops if (extra := timeline.extra_of(row)) is not None]
-    assert backends.count("triton") > 50
+    assert sum(timeline.name_of(row).startswith("triton_") for row in ops) > 50
     assert (timeline.events.stream[ops] == -1).all()

@@ -55,10 +55,10 @@ def test_torch_1_8_ranges_are_annotations(shared: Path) -> None:
 
 def test_headers(shared: Path) -> None:
     amd = read_trace(shared / "traces" / "mi300x_qwen_forward.json.gz", workers=1).header
-    assert (amd.runtime, amd.shapes, amd.stacks, amd.memory) == ("hip", True, True, True)
+    assert (amd.shapes, amd.stacks, amd.memory) == (True, True, True)
     assert amd.devices[0].name == "AMD Instinct MI300X VF"
     b200 = read_trace(shared / "traces" / "b200_vllm_tp8_rank0.json.gz", workers=1).header
-    assert (b200.rank, b200.world_size, b200.runtime, len(b200.devices)) == (0, 8, "cuda", 8)
+    assert (b200.rank, b200.world_size, len(b200.devices)) == (0, 8, 8)
     host = read_trace(shared / "traces" / "cpu_only_rank.json.gz", workers=1)
     assert len(host.rows(*DEVICE_KINDS)) == 0
 

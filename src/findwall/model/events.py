@@ -66,8 +66,7 @@ class Launch(msgspec.Struct, frozen=True):
 
     grid: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
-    shared_memory: int | None = None
-    registers: int | None = None
+    shared_memory: int | None = None  # tells launches apart
 
 
 class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -79,12 +78,8 @@ class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
     group_size: int | None = None
     group_name: str | None = None
     dtype: str | None = None
-    kernel_backend: str | None = None  # "triton" on the host rows of compiled kernels
     call_stack: str | None = None  # torch 1.x: frames joined by ';'
     module: str | None = None  # module hierarchy
-    wait_on_stream: int | None = None  # cuda_sync rows
-    wait_on_correlation: int | None = None
-    graph_id: int | None = None
     kernel: str | None = None  # HIP: the kernel that a runtime call launches
 
 
@@ -145,7 +140,6 @@ class Events(msgspec.Struct, frozen=True):
     correlation: I64
     external: I64
     sequence: I64  # autograd sequence number: the same on a forward op and its backward node
-    forward_thread: I64
     nbytes: I64  # memcpy and memset: bytes moved
     graph_node: I64
     inputs: I32  # -> Details
@@ -182,7 +176,6 @@ COLUMN_TYPES: dict[str, type[np.generic]] = {
     "correlation": np.int64,
     "external": np.int64,
     "sequence": np.int64,
-    "forward_thread": np.int64,
     "nbytes": np.int64,
     "graph_node": np.int64,
     "inputs": np.int32,
@@ -223,7 +216,6 @@ class Header(msgspec.Struct, frozen=True):
     stacks: bool | None = None
     memory: bool | None = None
     base_time_ns: int = 0
-    runtime: str | None = None  # "cuda" or "hip"
     recorder: str = TORCH  # who recorded it
 
     @property

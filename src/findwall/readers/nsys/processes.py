@@ -88,7 +88,6 @@ def header_of(database: Database, process: int, device: list[Rows], begin_ns: in
     return Header(
         devices=_devices(database, process_number(process), used),
         base_time_ns=begin_ns,
-        runtime="cuda",
         recorder=NSYS,
     )
 

@@ -45,7 +45,7 @@ MEMORY = "[memory]"  # how the profiler names what the allocator does
 _SEPARATOR = b"\0"  # stands in no JSON text
 _KEY = _SEPARATOR.join  # one bytes object to look up, several times quicker than a tuple of them
 _INPUTS = ("dims", "dims", "types", "strides", "concrete")  # the first two: new and old spelling
-_LAUNCH = ("grid", "block", "shared_memory", "registers")
+_LAUNCH = ("grid", "block", "shared_memory")
 _EXTRA = (
     "collective",
     "in_elements",
@@ -53,12 +53,8 @@ _EXTRA = (
     "group_size",
     "group_name",
     "dtype",
-    "kernel_backend",
     "call_stack",
     "module",
-    "wait_on_stream",
-    "wait_on_correlation",
-    "graph_id",
     "kernel",
 )
 DETAIL_FIELDS = {"inputs": _INPUTS, "launch": _LAUNCH, "extra": _EXTRA}
@@ -120,15 +116,10 @@ class ChunkBuilder:
         part = self._shared(rows, kinds)
         part["external"] = self._ints([a.external for a in args])
         part["sequence"] = self._ints([a.sequence for a in args])
-        part["forward_thread"] = self._ints([a.forward_thread for a in args])
         keys = [_KEY((a.dims, a.dims_old, a.types, a.strides, a.concrete)) for a in args]
         part["inputs"] = self.inputs.ids(keys, len(rows))
         marked = [
-            a.collective is not ABSENT
-            or a.kernel_backend is not ABSENT
-            or a.call_stack is not ABSENT
-            or a.module is not ABSENT
-            for a in args
+            a.collective is not ABSENT or a.call_stack is not ABSENT or a.module is not ABSENT for a in args
         ]
         part["extra"] = self._extras(args, marked)
         self._keep(rows, part)
@@ -152,16 +143,9 @@ class ChunkBuilder:
         part["stream"] = self._ints([a.stream for a in args])
         part["nbytes"] = self._ints([a.nbytes for a in args])
         part["graph_node"] = self._ints([a.graph_node for a in args])
-        keys = [_KEY((a.grid, a.block, a.shared_memory, a.registers)) for a in args]
+        keys = [_KEY((a.grid, a.block, a.shared_memory)) for a in args]
         part["launch"] = self.launch.ids(keys, len(rows))
-        marked = [
-            a.collective is not ABSENT
-            or a.graph_id is not ABSENT
-            or a.wait_on_stream is not ABSENT
-            or a.wait_on_correlation is not ABSENT
-            for a in args
-        ]
-        part["extra"] = self._extras(args, marked)
+        part["extra"] = self._extras(args, [a.collective is not ABSENT for a in args])
         self._keep(rows, part)
 
     def add_edges(self, rows: list[Complete]) -> Edges | None:

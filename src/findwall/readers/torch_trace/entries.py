@@ -22,7 +22,6 @@ class Args(
         "external": "External id",
         "external_old": "external id",
         "sequence": "Sequence number",
-        "forward_thread": "Fwd thread id",
         "nbytes": "bytes",
         "graph_node": "graph node id",
         "dims": "Input Dims",
@@ -31,7 +30,6 @@ class Args(
         "strides": "Input Strides",
         "concrete": "Concrete Inputs",
         "shared_memory": "shared memory",
-        "registers": "registers per thread",
         "collective": "Collective name",
         "in_elements": "In msg nelems",
         "out_elements": "Out msg nelems",
@@ -39,8 +37,6 @@ class Args(
         "group_name": "Process Group Name",
         "call_stack": "Call stack",
         "module": "Module Hierarchy",
-        "wait_on_correlation": "wait_on_cuda_event_record_corr_id",
-        "graph_id": "graph id",
     },
 ):
     """The arguments of a complete event, of whatever kind."""
@@ -49,7 +45,6 @@ class Args(
     external: int = -1
     external_old: int = -1  # torch 1.8 on device and runtime rows
     sequence: int = -1
-    forward_thread: int = -1
     device: int = -1
     stream: int = -1
     nbytes: int = -1
@@ -62,19 +57,14 @@ class Args(
     grid: Raw = ABSENT
     block: Raw = ABSENT
     shared_memory: Raw = ABSENT
-    registers: Raw = ABSENT
     collective: Raw = ABSENT
     in_elements: Raw = ABSENT
     out_elements: Raw = ABSENT
     group_size: Raw = ABSENT
     group_name: Raw = ABSENT
     dtype: Raw = ABSENT
-    kernel_backend: Raw = ABSENT
     call_stack: Raw = ABSENT
     module: Raw = ABSENT
-    wait_on_stream: Raw = ABSENT
-    wait_on_correlation: Raw = ABSENT
-    graph_id: Raw = ABSENT
     kernel: Raw = ABSENT
 
 

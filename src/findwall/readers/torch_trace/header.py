@@ -22,7 +22,6 @@ def read_header(members: dict[str, Any]) -> Header:
         stacks=_flag(members, "with_stack"),
         memory=_flag(members, "profile_memory"),
         base_time_ns=_count(members.get("baseTimeNanoseconds")) or 0,
-        runtime=_runtime(members),
     )
 
 
@@ -43,20 +42,6 @@ def _nested(members: Any, *path: str) -> Any:
     for name in path:
         members = members.get(name) if isinstance(members, dict) else None
     return members
-
-
-def _runtime(members: dict[str, Any]) -> str | None:
-    for runtime in ("cuda", "hip"):
-        if f"{runtime}_runtime_version" in members or f"{runtime}_driver_version" in members:
-            return runtime
-    if "roctracer_version" in members:
-        return "hip"
-    names = [device.name for device in _devices(members.get("deviceProperties"))]
-    if any(name.startswith("AMD") for name in names):
-        return "hip"
-    return (
-        "cuda" if any(name.startswith(("NVIDIA", "Tesla", "GeForce", "Quadro")) for name in names) else None
-    )
 
 
 def _devices(entries: Any) -> tuple[DeviceProperties, ...]:

@@ -17,7 +17,7 @@ _NESTING[list(_OUTER_FIRST)] = range(len(_OUTER_FIRST))
 
 # What an event is comes before how it was numbered: numbers may differ between equal files.
 _BY_CONTENT = ("inputs", "launch", "extra", "nbytes")
-_BY_NUMBER = ("device", "stream", "correlation", "external", "sequence", "forward_thread", "graph_node")
+_BY_NUMBER = ("device", "stream", "correlation", "external", "sequence", "graph_node")
 
 
 def canonical_order(columns: dict[str, NDArray[Any]], tables: dict[str, list[Any]]) -> I64:
