@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from findwall.cli.op import parse
 from findwall.machine.hardware import table_ceilings
 from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL
-from findwall.model.probes import Probes, of_key
+from findwall.model.probes import Probes
 from findwall.op.op_on_paper import Paper, on_paper
 from findwall.op.op_probes import (
     PIECE,
@@ -115,12 +115,6 @@ def test_every_parameter_is_updated(count: int) -> None:
     sizes = [one[0] for one in shapes if isinstance(one, list)]
     assert sum(sizes) == count
     assert max(sizes) <= PIECE
-
-
-@pytest.mark.parametrize("words", SMALL)
-def test_a_probe_is_known_by_its_key(words: str) -> None:
-    for probe in plan(paper_of(words)).values():
-        assert of_key(probe.key) == probe
 
 
 @pytest.mark.parametrize(

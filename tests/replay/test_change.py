@@ -28,7 +28,6 @@ from findwall.replay.change import (
     OtherStream,
     Replace,
     Scale,
-    fused,
     without,
 )
 from findwall.replay.graph import LAUNCHING, NOTHING, Graph, Node
@@ -96,7 +95,6 @@ def test_what_takes_nothing_away_changes_nothing(graph: Graph) -> None:
         NoWait(calls=NO_ROWS),
         OtherStream(NO_ROWS),
         Elsewhere("recompilation", 4.0),
-        fused(NO_ROWS, 1.0),
     ]
     for edit in nothing:
         assert_same(graph, edit.apply(graph))
@@ -275,14 +273,6 @@ def test_replaced_rows_take_what_they_are_given() -> None:
     again = play_with(Replace(rows(0), np.array([30 * US])).apply(graph), Calibration())
     assert again.step == 130 * US
     assert again.busy.tolist() == [30 * US, 100 * US]
-
-
-def test_fused_rows_become_one() -> None:
-    graph = job(us=1, own=100, launches=3).graph()
-    change = fused(rows(0, 1), 150 * US)
-    again = play_with(change.apply(graph), Calibration())
-    assert again.step == 250 * US
-    assert again.busy.tolist() == [150 * US, 0.0, 100 * US]
 
 
 def test_on_a_stream_of_their_own_rows_run_beside_the_others() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from findwall.model.catalogue import KERNEL_CLASSES
-from findwall.model.events import Extra, Kind
+from findwall.model.events import Kind
 from findwall.model.machine import math_of_dtype
 from findwall.step.kernel_classes import classify, math_in_name, on_tensor_cores_in_tf32, uses_tensor_cores
 
@@ -143,10 +143,6 @@ def test_the_op_decides_only_where_the_name_says_nothing() -> None:
     assert classify("kernel_17", None, Kind.KERNEL) == "other"
     layout = "void cudnn::ops::nchwToNhwcKernel<float, float, float>(params)"
     assert classify(layout, "aten::cudnn_convolution", Kind.KERNEL) == "copy"
-
-
-def test_collective_metadata_outranks_the_name() -> None:
-    assert classify("kernel_17", "aten::addmm", Kind.KERNEL, Extra(collective="allreduce")) == "collective"
 
 
 def test_every_class_is_in_the_catalogue() -> None:

@@ -43,7 +43,6 @@ class Wait(msgspec.Struct, frozen=True):
     op: str | None
     within: str | None  # the range a person or a library put around it
     line: str | None
-    row: int
     ms: float  # idle a step
     times: float  # a step
 
@@ -132,11 +131,10 @@ def merged(facts: StepFacts, rows: I64, idle: F64) -> list[Wait]:
 def _wait(
     facts: StepFacts, what: str, within: str | None, line: str | None, members: list[tuple[int, float, int]]
 ) -> Wait:
-    row = max(members, key=lambda one: one[1])[0]
-    call = facts.timeline.name_of(row)
+    call = facts.timeline.name_of(max(members, key=lambda one: one[1])[0])
     idle = ms(sum(amount for _, amount, _ in members))
     times = len({asked for _, _, asked in members}) / facts.steps.count
-    return Wait(call, None if what == call else what, within, line, row, idle, times)
+    return Wait(call, None if what == call else what, within, line, idle, times)
 
 
 def _asked(facts: StepFacts, row: int) -> tuple[int, str | None]:

@@ -25,10 +25,8 @@ class NcuKernel(msgspec.Struct, frozen=True, omit_defaults=True):
     most_occupancy: float | None = None  # what the launch allows
     limited_by: tuple[str, ...] = ()  # what allows no more: registers, shared memory, block size ...
     waves: float | None = None
-    multiprocessors: int | None = None
     capability: int | None = None  # the generation of its device: the first number of the compute capability
     gmma: float | None = None  # share of the tensor pipe's peak in instructions for whole groups of warps
-    registers: float | None = None  # a thread
     spills: float | None = None  # requests to local memory because of registers that do not suffice
     wasted: float | None = None  # share of the sectors moved that coalesced accesses would not move
     bank_conflicts: float | None = None  # of the worse of shared loads and stores: share of its wavefronts

@@ -43,14 +43,9 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 def probe_key(op: str, inputs: Inputs, variant: str) -> str:
-    """What a probe is kept under: text that `of_key` reads back."""
+    """What a probe is kept under: text that says all of it."""
     parts = [op, variant, inputs.dims, inputs.types, inputs.strides, inputs.concrete]
     return msgspec.json.encode(parts).decode()
-
-
-def of_key(key: str) -> Probe:
-    op, variant, dims, types, strides, concrete = msgspec.json.decode(key)
-    return Probe(op, msgspec.convert(Inputs(dims, types, strides, concrete), Inputs), variant)
 
 
 class Draw(msgspec.Struct, frozen=True):

@@ -88,7 +88,7 @@ def kernel(launch: Launch) -> NcuKernel:
     get = figures.get
     stall, share = _stall(figures)
     most = get("most_occupancy")
-    count, generation = get("multiprocessors"), get("capability")
+    generation = get("capability")
     return NcuKernel(
         name=launch.name,
         grid=launch.grid,
@@ -103,10 +103,8 @@ def kernel(launch: Launch) -> NcuKernel:
         most_occupancy=most,
         limited_by=_limits(figures) if most is not None and most < 1.0 else (),
         waves=get("waves"),
-        multiprocessors=int(count) if count else None,
         capability=int(generation) if generation else None,
         gmma=get("gmma"),
-        registers=get("registers"),
         spills=get("spills"),
         wasted=_part(get("excess_sectors"), get("sectors")),
         bank_conflicts=_conflicts(figures),

@@ -88,14 +88,8 @@ ASKED: dict[str, Asked] = {
         "", ("launch__occupancy_limit_barriers",), ((_OCCUPANCY, "Block Limit Barriers"),)
     ),
     "waves": Asked("", ("launch__waves_per_multiprocessor",), ((_LAUNCH, "Waves Per SM"),)),
-    "multiprocessors": Asked(
-        "",
-        ("launch__sm_count", "device__attribute_multiprocessor_count"),
-        ((_LAUNCH, "# SMs"),),
-    ),
     "capability": Asked("", ("device__attribute_compute_capability_major",)),
     "gmma": Asked("share", (f"sm__inst_executed_pipe_tensor_op_gmma{_ELAPSED}",)),
-    "registers": Asked("", ("launch__registers_per_thread",), ((_LAUNCH, "Registers Per Thread"),)),
     "spills": Asked(
         "",
         ("derived__local_spilling_requests", "sass__inst_executed_register_spilling"),

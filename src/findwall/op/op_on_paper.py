@@ -236,12 +236,6 @@ def _first(holds: Callable[[int], bool]) -> int | None:
     return high
 
 
-def rows_of(question: Question) -> int:
-    """How many rows (images, tokens, ...) were asked for."""
-    grows = OPS[question.op].grows
-    return math.prod(question.dims) if grows is None else question.dims[grows]
-
-
 def unit_of(question: Question) -> str:
     """What there are more of as the op grows. Where no keys are given there are as many as queries."""
     is_self_attention = question.op == "attention" and len(question.dims) == OPS["attention"].ranks[0]

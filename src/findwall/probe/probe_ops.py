@@ -75,13 +75,13 @@ class Maker:
 
     # -- tensors ---------------------------------------------------------------------------------------
 
-    def _tensor(self, inputs: Inputs, at: int, variant: list[str], narrow: bool = True) -> Any:
+    def _tensor(self, inputs: Inputs, at: int, variant: list[str]) -> Any:
         dims, dtype = _dims(inputs, at), inputs.types[at]
         if not isinstance(dtype, str) or dtype.lower() not in DTYPES:
             raise InputError(f"a tensor of type {dtype} cannot be made")
         strides = _strides(inputs, at, len(dims))
         kind = getattr(self.torch, DTYPES[dtype.lower()])
-        if narrow and kind == self.torch.float32:
+        if kind == self.torch.float32:
             kind = next((getattr(self.torch, NARROW[part]) for part in variant if part in NARROW), kind)
         reach = 1 + sum((extent - 1) * step for extent, step in zip(dims, strides, strict=True))
         self._must_fit(reach)

@@ -272,8 +272,3 @@ class Measured(msgspec.Struct, frozen=True):
 def without(cause: str) -> Change:
     """A cause left out: the host does nothing for it and waits for nothing of it."""
     return Change((HostWork(cause, 0.0), NoWait(cause)))
-
-
-def fused(rows: I64, ns: float) -> Change:
-    """Rows become one that takes `ns`: the first is replaced, the others are gone."""
-    return Change((Replace(rows[:1], np.array([ns])), Drop(rows[1:]))) if len(rows) else Change()

@@ -237,7 +237,6 @@ class Path(msgspec.Struct, frozen=True):
 
     node: I64
     length: F64
-    waited: I64  # 1 where the node waited for its `cause`, 0 where for its own thread or stream
 
 
 def critical_path(graph: Graph, replay: Replay) -> Path:
@@ -245,7 +244,7 @@ def critical_path(graph: Graph, replay: Replay) -> Path:
     count = len(graph)
     rows = graph.rows
     times = np.concatenate([replay.before, replay.times])
-    found: list[tuple[int, float, int]] = []
+    found: list[tuple[int, float]] = []
     node = int(rows[np.argmax(replay.times[rows])]) + count if len(rows) else -1
     reached = float(times[node]) if node >= 0 else 0.0
     stop, shift, again = reached - replay.length, 0.0, MOST_REPEATS
@@ -253,15 +252,14 @@ def critical_path(graph: Graph, replay: Replay) -> Path:
         here = node - count
         ready = times[graph.chain[here] + count] + replay.lags.chain[here]
         then = times[graph.cause[here] + count] + replay.lags.cause[here]
-        waited = int(then > ready)
-        node = int((graph.cause if waited else graph.chain)[here]) + count
+        node = int((graph.cause if then > ready else graph.chain)[here]) + count
         # A row inside another, or a call that returns before its copy ends, is later than what it follows.
         since = min(max(float(times[node]) - shift, stop), reached)
-        found.append((here, reached - since, waited))
+        found.append((here, reached - since))
         reached = since
         if node < count:
             # A host that is done after its device: on into the repeat before, which is like this one.
             node, again = node + count, again - 1 if graph.repeats else 0
             shift += float(times[node] - times[node - count])
-    columns = list(zip(*found, strict=True)) if found else [(), (), ()]
-    return Path(np.array(columns[0], np.int64), np.array(columns[1], float), np.array(columns[2], np.int64))
+    columns = list(zip(*found, strict=True)) if found else [(), ()]
+    return Path(np.array(columns[0], np.int64), np.array(columns[1], float))

@@ -48,13 +48,13 @@ def brief(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def fit(text: str, width: int, ellipsis: str = "…") -> str:
+def fit(text: str, width: int) -> str:
     """The text cut in its middle to `width` characters: both ends of a name tell it apart."""
     if len(text) <= width:
         return text
-    kept = max(width - len(ellipsis), 0)
+    kept = max(width - 1, 0)
     head = (kept + 1) // 2
-    return text[:head] + ellipsis + text[len(text) - (kept - head) :]
+    return text[:head] + "…" + text[len(text) - (kept - head) :]
 
 
 def _signature(name: str) -> tuple[str, str]:

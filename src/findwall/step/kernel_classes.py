@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 
-from findwall.model.events import Extra, Kind
+from findwall.model.events import Kind
 from findwall.model.machine import MATH_TYPES
 from findwall.step.kernel_names import FORMATS, KERNELS, OPS, TENSOR_CORES
 from findwall.step.kernel_names.name_parts import NAMES_KEPT, telling_part
@@ -22,7 +22,7 @@ def class_part(kernel_name: str) -> str:
     return telling_part(kernel_name).replace("fbgemm", "")
 
 
-def classify(kernel_name: str, op_name: str | None, kind: Kind, extra: Extra | None = None) -> str:
+def classify(kernel_name: str, op_name: str | None, kind: Kind) -> str:
     """One of `KERNEL_CLASSES`."""
     if kind == Kind.MEMCPY:
         # Inside the device a memcpy is one more copy kernel; across the link it is a transfer.
@@ -30,8 +30,6 @@ def classify(kernel_name: str, op_name: str | None, kind: Kind, extra: Extra | N
         return "copy" if inside else "memcpy"
     if kind == Kind.MEMSET:
         return "memcpy"
-    if extra is not None and extra.collective:
-        return "collective"
     return _classify_kernel(kernel_name, op_name)
 
 

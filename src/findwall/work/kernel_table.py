@@ -76,7 +76,6 @@ def kernel_table(
         bytes=shares.nbytes,
         floor=floors.floor,
         bound=floors.bound,
-        tensor_core=tensor_core,
         misaligned=floors.misaligned,
         fast_path_off=floors.fast_path_off,
         better_floor=floors.better,

@@ -36,7 +36,6 @@ class KernelTable(msgspec.Struct, frozen=True):
     bytes: F64  # NaN unknown
     floor: F64  # ns, never above the row's own duration; NaN unknown
     bound: I8  # -> BOUNDS
-    tensor_core: Bool  # the name says that it runs on tensor cores
     misaligned: Bool
     fast_path_off: Bool
     better_floor: F64  # ns at the ceiling a correct shape or type reaches; NaN where neither is wrong
@@ -131,9 +130,6 @@ class WorkFacts(StepFacts, frozen=True, dict=True):
 
     def kernel_class(self, atom: int) -> str:
         return KERNEL_CLASSES[int(self.kernels.class_index[self.atoms.index[atom]])]
-
-    def bound(self, atom: int) -> str:
-        return BOUNDS[int(self.kernels.bound[self.atoms.index[atom]])]
 
     def math(self, atom: int) -> str | None:
         index = int(self.kernels.math_index[self.atoms.index[atom]])

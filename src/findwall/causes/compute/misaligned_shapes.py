@@ -28,6 +28,7 @@ from findwall.facts.op_shapes import odd_dims, padded
 
 # Longest first: one dimension is shared by several matmuls. Chosen by hand, not calibrated.
 CARRIERS_WITH_DIMS = 24
+SIZES_NAMED = 3
 
 
 def says(facts: Facts) -> Told:
@@ -37,13 +38,13 @@ def says(facts: Facts) -> Told:
     return Told(Claim("misaligned-shapes/fall-back", sizes), Claim("advise/pad-shapes", sizes))
 
 
-def _odd_sizes(facts: Facts, most: int = 3) -> list[int]:
+def _odd_sizes(facts: Facts) -> list[int]:
     """The dims to pad, by the time that goes to them."""
     cost: dict[int, float] = {}
     for carrier in carriers(facts, "misaligned-shapes", CARRIERS_WITH_DIMS):
         for size in odd_dims(facts, carrier.op_row):
             cost[size] = cost.get(size, 0.0) + carrier.ms
-    return sorted(cost, key=lambda size: (-cost[size], size))[:most]
+    return sorted(cost, key=lambda size: (-cost[size], size))[:SIZES_NAMED]
 
 
 CAUSE = Cause("misaligned-shapes", says, reached="aligned")

@@ -98,7 +98,7 @@ def _pace(facts: Facts) -> Evidence:
     return Evidence(claim=Claim("evidence/pace", figures))
 
 
-def _ops(facts: Facts, limit: int = EVIDENCE_ROWS - 1) -> list[Evidence]:
+def _ops(facts: Facts) -> list[Evidence]:
     """The ops whose launches the device waited for longest."""
     positions, amounts_ns = facts.idle_rows(NAME)
     total: dict[str, float] = {}
@@ -113,7 +113,7 @@ def _ops(facts: Facts, limit: int = EVIDENCE_ROWS - 1) -> list[Evidence]:
         times[name] = times.get(name, 0) + 1
         first.setdefault(name, op)  # the longest gap comes first
     found = []
-    for name in sorted(total, key=lambda one: (-total[one], one))[:limit]:
+    for name in sorted(total, key=lambda one: (-total[one], one))[: EVIDENCE_ROWS - 1]:
         line = line_of(facts, first[name])
         often = times[name] / facts.steps.count
         waited = Claim("evidence/launches", {"times": often}, {"op": name}, lines(line))

@@ -103,7 +103,7 @@ def section(name: str, title: str, *children: Child, note: str = "") -> Markup:
     return element("section", heading, said, *children, id=name, aria_labelledby=f"{name}-title")
 
 
-def listed(lines: list[str], class_: str | None = None) -> Markup:
+def listed(lines: list[str]) -> Markup:
     if not lines:
         return NOTHING
-    return element("ul", *(element("li", prose(line)) for line in lines), class_=class_)
+    return element("ul", *(element("li", prose(line)) for line in lines))

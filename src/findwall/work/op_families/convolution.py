@@ -28,29 +28,28 @@ class _Layout(msgspec.Struct, frozen=True):
     dilation: int
     groups: int
     transposed: int = -1
-    bias: int = -1
     always_transposed: bool = False
 
 
 _FORWARD: dict[str, _Layout] = {
     "cudnn_convolution": _Layout(0, 1, 3, 2, 4, 5),
     "cudnn_convolution_transpose": _Layout(0, 1, 4, 2, 5, 6, always_transposed=True),
-    "cudnn_convolution_relu": _Layout(0, 1, 3, 4, 5, 6, bias=2),
-    "cudnn_convolution_add_relu": _Layout(0, 1, 5, 6, 7, 8, bias=4),
-    "miopen_convolution": _Layout(0, 1, 4, 3, 5, 6, bias=2),
-    "miopen_depthwise_convolution": _Layout(0, 1, 4, 3, 5, 6, bias=2),
-    "miopen_convolution_transpose": _Layout(0, 1, 5, 3, 6, 7, bias=2, always_transposed=True),
-    "convolution": _Layout(0, 1, 3, 4, 5, 8, 6, bias=2),
-    "convolution_overrideable": _Layout(0, 1, 3, 4, 5, 8, 6, bias=2),
-    "_convolution": _Layout(0, 1, 3, 4, 5, 8, 6, bias=2),
-    "conv1d": _Layout(0, 1, 3, 4, 5, 6, bias=2),
-    "conv2d": _Layout(0, 1, 3, 4, 5, 6, bias=2),
-    "conv3d": _Layout(0, 1, 3, 4, 5, 6, bias=2),
-    "_conv_depthwise2d": _Layout(0, 1, 4, 5, 6, -1, bias=3),
-    "conv_depthwise3d": _Layout(0, 1, 4, 5, 6, -1, bias=3),
-    "thnn_conv2d": _Layout(0, 1, 4, 5, -1, -1, bias=3),
-    "_slow_conv2d_forward": _Layout(0, 1, 4, 5, -1, -1, bias=3),
-    "slow_conv_dilated2d": _Layout(0, 1, 4, 5, 6, -1, bias=3),
+    "cudnn_convolution_relu": _Layout(0, 1, 3, 4, 5, 6),
+    "cudnn_convolution_add_relu": _Layout(0, 1, 5, 6, 7, 8),
+    "miopen_convolution": _Layout(0, 1, 4, 3, 5, 6),
+    "miopen_depthwise_convolution": _Layout(0, 1, 4, 3, 5, 6),
+    "miopen_convolution_transpose": _Layout(0, 1, 5, 3, 6, 7, always_transposed=True),
+    "convolution": _Layout(0, 1, 3, 4, 5, 8, 6),
+    "convolution_overrideable": _Layout(0, 1, 3, 4, 5, 8, 6),
+    "_convolution": _Layout(0, 1, 3, 4, 5, 8, 6),
+    "conv1d": _Layout(0, 1, 3, 4, 5, 6),
+    "conv2d": _Layout(0, 1, 3, 4, 5, 6),
+    "conv3d": _Layout(0, 1, 3, 4, 5, 6),
+    "_conv_depthwise2d": _Layout(0, 1, 4, 5, 6, -1),
+    "conv_depthwise3d": _Layout(0, 1, 4, 5, 6, -1),
+    "thnn_conv2d": _Layout(0, 1, 4, 5, -1, -1),
+    "_slow_conv2d_forward": _Layout(0, 1, 4, 5, -1, -1),
+    "slow_conv_dilated2d": _Layout(0, 1, 4, 5, 6, -1),
 }
 # Older generations have an op a half inside an op of the whole; only that one, (x, gradient, weight), has s
 WHOLE_BACKWARD = frozenset({"cudnn_convolution_backward", "miopen_convolution_backward"})
