@@ -20,7 +20,20 @@ from findwall.model.catalogue import (
     WALL_OF,
 )
 from findwall.model.claims import Claim, Figure, listed
-from findwall.model.diagnosis import KernelRow, Machine, Question, Step, Throughput
+from findwall.model.diagnosis import (
+    SCHEMA,
+    Diagnosis,
+    KernelRow,
+    Machine,
+    Mfu,
+    Quality,
+    Question,
+    Source,
+    Step,
+    Throughput,
+    TimelineSummary,
+    Wall,
+)
 from findwall.model.machine import CONTENDED, Ceilings, Finding
 from findwall.model.measured_run import Rank, Run
 from findwall.step.timed_steps import FEWEST_STEPS
@@ -30,6 +43,30 @@ from findwall.work.work_facts import BOUNDS, WorkFacts
 CURVE_POINTS = 200  # of memory over time: more than a screen has columns
 KERNELS_LISTED = 200  # in the document: far more than a person reads, few enough to keep it small
 NORMAL_95 = 1.96  # standard errors on either side of a mean that hold it 95 times in 100
+
+
+def without_step(run: Run, ceilings: Ceilings, why: str) -> Diagnosis:
+    """The document of a run without a step, to be filled in. `why`: nobody knows how much it used."""
+    return Diagnosis(
+        schema=SCHEMA,
+        source=Source(run.kind, list(run.paths), len(run.ranks), run.crash),
+        machine=machine(run, ceilings),
+        step=Step(None, None, None, "estimated", None, None, None, None, 0, 0, None),
+        questions=[],
+        wall=Wall(None, None),
+        timeline=TimelineSummary(None, None, None, None, None, []),
+        quality=Quality(0, 0, 0, 0, False, None),
+        budget=[],
+        phases=[],
+        memory=Memory(None, None),
+        prescriptions=[],
+        not_worth_it=[],
+        mfu=Mfu(None, None, None, None, why),
+        throughput=None,
+        kernels=[],
+        trials=[],
+        notes=[],
+    )
 
 
 def machine(run: Run, ceilings: Ceilings) -> Machine:

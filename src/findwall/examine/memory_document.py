@@ -7,8 +7,9 @@ A snapshot has no step time, so there is no wall, no budget and no prescription:
 from __future__ import annotations
 
 import numpy as np
+from msgspec.structs import replace
 
-from findwall.examine.document_rows import curve, device_total, machine, totals
+from findwall.examine.document_rows import curve, device_total, totals, without_step
 from findwall.fixes import memory_edits
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
 from findwall.memory.fragments import driver_calls, fragments, largest_request, needless_calls, private_free
@@ -34,17 +35,7 @@ from findwall.model.answers.memory_answer import (
 )
 from findwall.model.catalogue import NEARLY_ALL
 from findwall.model.claims import Claim, Figure, Range, known, lines
-from findwall.model.diagnosis import (
-    SCHEMA,
-    Diagnosis,
-    Mfu,
-    Quality,
-    Question,
-    Source,
-    Step,
-    TimelineSummary,
-    Wall,
-)
+from findwall.model.diagnosis import Diagnosis, Quality, Question, Source, Step, Wall
 from findwall.model.machine import Ceilings
 from findwall.model.measured_run import Rank, Run
 from findwall.model.memory_history import ACTIONS, HOST, KINDS, OOM, CodeFrame, MemoryHistory, RecordedRank
@@ -59,28 +50,17 @@ def diagnose_memory(run: Run, history: MemoryHistory, ceilings: Ceilings) -> Dia
     memory, remarks = _found(history, devices, run.first.total_memory if run.ranks else None)
     events = sum(len(one.history.events) for one in devices)
     claim = _said(memory)
-    return Diagnosis(
-        schema=SCHEMA,
+    return replace(
+        without_step(run, ceilings, "a memory snapshot has no times"),
         source=Source(run.kind, list(run.paths), 0),
-        machine=machine(run, ceilings),
         step=Step(None, None, None, "trace", None, None, None, None, 0, 0, None),
         questions=[
             Question(asked, "unknown", None, claim=Claim("memory/no-times"))
             for asked in ("stable", "busy", "matmul", "peak")
         ],
         wall=Wall(None, None, between=[], claim=claim, why_not="memory"),
-        timeline=TimelineSummary(None, None, None, None, None, []),
         quality=Quality(events, 0, 0, 0, False, None, damaged=sum(one.walk.unpaired for one in devices)),
-        budget=[],
-        phases=[],
         memory=memory,
-        prescriptions=[],
-        not_worth_it=[],
-        mfu=Mfu(None, None, None, None, "a memory snapshot has no times"),
-        throughput=None,
-        kernels=[],
-        trials=[],
-        notes=[],
         remarks=remarks,
     )
 

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from findwall.examine.document_rows import KERNELS_LISTED, machine
+from findwall.examine.document_rows import KERNELS_LISTED, machine, without_step
 from findwall.fixes import all_fixes
-from findwall.model.answers.memory_answer import Memory
 from findwall.model.catalogue import (
     MAJORITY_SHARE,
     MATRIX_CLASSES,
@@ -28,12 +27,10 @@ from findwall.model.causes import UNKNOWN
 from findwall.model.claims import EVIDENCE_ROWS, Claim, Evidence, Figure, Range, known, plain
 from findwall.model.diagnosis import (
     KERNELS_ALONE,
-    SCHEMA,
     BudgetRow,
     CountedKernel,
     Diagnosis,
     KernelRow,
-    Mfu,
     Next,
     Prescription,
     Quality,
@@ -66,8 +63,8 @@ def diagnose_kernels(run: Run, report: NcuReport, ceilings: Ceilings) -> Diagnos
     totals = Totals(kernels)
     wall = decide(totals)
     total_ms = totals.time / NS_PER_MS
-    return Diagnosis(
-        schema=SCHEMA,
+    return msgspec.structs.replace(
+        without_step(run, ceilings, "kernels alone have no step"),
         source=Source(run.kind, list(run.paths), 0),
         machine=msgspec.structs.replace(machine(run, ceilings), device=report.device, count=None),
         step=Step(
@@ -78,15 +75,8 @@ def diagnose_kernels(run: Run, report: NcuReport, ceilings: Ceilings) -> Diagnos
         timeline=TimelineSummary(None, total_ms, None, None, None, []),
         quality=Quality(len(report.kernels), 0, 0, 0, False, None),
         budget=_budget(totals),
-        phases=[],
-        memory=Memory(None, None),
         prescriptions=_prescriptions(totals),
-        not_worth_it=[],
-        mfu=Mfu(None, None, None, None, "kernels alone have no step"),
-        throughput=None,
         kernels=[_row(one) for one in kernels[:KERNELS_LISTED]],
-        trials=[],
-        notes=[],
         remarks=[
             Claim("kernels/no-gaps"),
             *map(plain, report.notes),

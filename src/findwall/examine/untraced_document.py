@@ -12,29 +12,17 @@ from findwall.examine.document_rows import (
     KERNELS_LISTED,
     counted_busy,
     is_steady,
-    machine,
     steadiness,
     throughput,
     warnings,
+    without_step,
 )
 from findwall.examine.job_memory import failed, with_job
 from findwall.examine.remarks import about_elapsed, about_kinds, elapsed_shares, kind_rows, notes_of_ranks
 from findwall.facts.user_lines import lines_evidence
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, NEAR, ROOFS, SMALL_PART, WALL_OF, WORTH_IT
 from findwall.model.claims import Claim, Figure, advises, plain
-from findwall.model.diagnosis import (
-    SCHEMA,
-    BudgetRow,
-    Diagnosis,
-    KernelRow,
-    Mfu,
-    Quality,
-    Question,
-    Source,
-    Step,
-    TimelineSummary,
-    Wall,
-)
+from findwall.model.diagnosis import BudgetRow, Diagnosis, KernelRow, Quality, Question, Step, Wall
 from findwall.model.events import Kind
 from findwall.model.machine import Ceilings, Counters
 from findwall.model.measured_run import Rank, Run, StepTimes
@@ -57,26 +45,18 @@ def diagnose_without_device(run: Run, ceilings: Ceilings, step_ms: float | None)
     step = _step(timed, step_ms)
     held, on_memory = with_job(run, rank)
     oom = failed(run) if timed is None else None  # then it is the answer
-    return Diagnosis(
-        schema=SCHEMA,
-        source=Source(run.kind, list(run.paths), len(run.ranks), run.crash),
-        machine=machine(run, ceilings),
+    return replace(
+        without_step(run, ceilings, "no device events"),
         step=step,
         questions=_questions(timed, verdict),
         wall=_wall(verdict, rank.why_no_trace) if oom is None else _out_of_memory(on_memory.pop(0)),
-        timeline=TimelineSummary(None, None, None, None, None, []),
         quality=_quality(run),
         budget=_budget(rank, verdict) if step_ms is None else [],
-        phases=[],
         memory=held,
-        prescriptions=[],
-        not_worth_it=[],
-        mfu=Mfu(None, None, None, None, "no device events"),
         throughput=throughput(run, step.ms * 1e6) if step.ms else None,
         kernels=_ops(rank) if traced_only else [],
         trials=list(run.trials),
         sweep=run.sweep,
-        notes=[],
         remarks=[
             *on_memory,
             *(plain(note) for timeline in run.timelines for note in timeline.quality.notes),

@@ -11,22 +11,12 @@ from statistics import median
 
 import msgspec
 
-from findwall.examine.document_rows import counted_busy, machine, totals
+from findwall.examine.document_rows import counted_busy, machine, totals, without_step
 from findwall.examine.untraced_document import CounterVerdict, Wait, Whole, counters_of, judge
 from findwall.model.answers.watch_answer import Watch, WatchedLine, WatchedRow
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, NEARLY_ALL, WALL_OF, WORTH_IT
 from findwall.model.claims import Claim, Figure, advises, known, lines, plain
-from findwall.model.diagnosis import (
-    SCHEMA,
-    Diagnosis,
-    Mfu,
-    Quality,
-    Question,
-    Source,
-    Step,
-    TimelineSummary,
-    Wall,
-)
+from findwall.model.diagnosis import Diagnosis, Question, Wall
 from findwall.model.machine import Ceilings
 from findwall.model.measured_run import Rank, Run
 from findwall.model.watched import WatchedJob, WatchedRank
@@ -50,25 +40,12 @@ def diagnose_watched(run: Run, ceilings: Ceilings) -> Diagnosis:
     at = next(iter(odd), 0)
     speaker, found = (run.ranks[at], seen[at]) if run.ranks else (Rank(), doings((), {}))
     verdict, too_early = _judge(job, speaker, found)
-    return Diagnosis(
-        schema=SCHEMA,
-        source=Source(run.kind, list(run.paths), len(run.ranks)),
+    return msgspec.structs.replace(
+        without_step(run, ceilings, "no device events"),
         machine=msgspec.structs.replace(machine(run, ceilings), count=_devices(run)),
-        step=Step(None, None, None, "estimated", None, None, None, None, 0, 0, None),
         questions=_questions(verdict.busy),
         wall=_wall(verdict, too_early, speaker, odd.get(at)),
-        timeline=TimelineSummary(None, None, None, None, None, []),
-        quality=Quality(0, 0, 0, 0, False, None),
-        budget=[],
-        phases=[],
         memory=totals(run),
-        prescriptions=[],
-        not_worth_it=[],
-        mfu=Mfu(None, None, None, None, "no device events"),
-        throughput=None,
-        kernels=[],
-        trials=[],
-        notes=[],
         remarks=[*map(plain, run.notes), *_notes(job, speaker, found, verdict)],
         watch=Watch(
             seconds=job.seconds,
