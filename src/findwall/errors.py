@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+LONGEST_CHARS = 160
+
 
 class FindwallError(Exception):
     """The job or the analysis failed (exit code 1)."""
@@ -15,6 +17,11 @@ class FindwallError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".strip()
+
+
+def first_line(error: Exception) -> str:
+    """Of somebody else's error, which may be long, or say nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:LONGEST_CHARS]
 
 
 class InputError(FindwallError):

@@ -8,6 +8,7 @@ NS_PER_MS = 1_000_000
 SECONDS_PER_HOUR = 3600.0
 NS_PER_S = 1_000_000_000
 GIB = 1024**3
+ABOUT_ONCE = (0.95, 1.05)  # "1 call"; below it the fraction is shown
 LEAST_SHOWN_MS = 0.0005  # half a microsecond: less rounds to nothing
 
 
@@ -53,6 +54,13 @@ def format_bytes(value: float) -> str:
         if value >= size:
             return f"{value / size:.1f} {unit}"
     return f"{value:.0f} B"
+
+
+def format_calls(calls: float) -> str:
+    least, most = ABOUT_ONCE
+    if calls < least:
+        return f"{calls:.2g} calls per step"
+    return "1 call" if calls < most else f"{calls:,.0f} calls"
 
 
 def format_gib(value: float) -> str:

@@ -25,12 +25,7 @@ class Losses:
         self._torch = torch
         self._kept: list[Any] = []
         # `Tensor.backward` calls the other one by its module, so this is where both pass.
-        self._put = REGISTRY.wrap(
-            "trial losses", torch.autograd, "backward", self._watched, past_trace=COMPARES
-        )
-
-    def remove(self) -> None:
-        self._put.undo()
+        REGISTRY.wrap("trial losses", torch.autograd, "backward", self._watched, past_trace=COMPARES)
 
     def _watched(self, original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
@@ -50,6 +45,10 @@ class Losses:
             self._kept.append(root.detach().clone())
 
     def read(self) -> list[float]:
-        """NaN and infinity are no JSON: a loss that broke is told as a number that no other loss is near."""
-        found = (float(one) for one in self._kept)
-        return [one if math.isfinite(one) else BROKEN for one in found]
+        return read_kept(self._kept)
+
+
+def read_kept(kept: list[Any]) -> list[float]:
+    """NaN and infinity are no JSON: a loss that broke is told as a number that no other loss is near."""
+    found = (float(one) for one in kept)
+    return [one if math.isfinite(one) else BROKEN for one in found]

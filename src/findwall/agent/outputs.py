@@ -7,11 +7,10 @@ host wait.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from findwall.agent.losses import BROKEN
+from findwall.agent.losses import read_kept
 from findwall.apply.roots import roots
 
 KEPT = 20  # calls
@@ -45,5 +44,4 @@ class Outputs:
                     yield from self._tensors(part, deep - 1)
 
     def read(self) -> list[float]:
-        found = (float(one) for one in self._kept)
-        return [one if math.isfinite(one) else BROKEN for one in found]
+        return read_kept(self._kept)

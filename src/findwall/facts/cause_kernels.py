@@ -18,15 +18,13 @@ from findwall.facts.user_lines import line_of
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.claims import EVIDENCE_ROWS, Claim, Evidence, Figure, known, lines, listed
 from findwall.model.intervals import I64
-from findwall.model.short_kernel_names import short_kernel, shorten
+from findwall.model.short_kernel_names import bare, short_kernel
 from findwall.step.call_names import collective_name
 from findwall.units import ms
 from findwall.work.work_facts import WorkFacts
 
 # Chosen by hand, not calibrated.
 CARRIERS_SEARCHED = 12  # longest first: what is named in a sentence is found among these
-OP_NAME_CHARS = 40  # of an op in a list of several: the sentence has others to hold
-_LIBRARY = re.compile(r"^_?(?:cudnn|miopen|native)_")  # whose kernel does it is no part of the op's name
 NAMED_CLASSES = {"attention", "conv", "matmul"}  # others are just kernels
 SECTOR_BYTES = 32  # the least that memory hands over at once
 TIES_KEPT = 16  # times the carriers asked for: where many take equally long, names decide among so many
@@ -181,7 +179,7 @@ def carrying(facts: Facts, cause: str, most: int = 3) -> dict[str, str]:
     seen: dict[str, float] = {}
     full: dict[str, tuple[str, str]] = {}
     for carrier in carriers(facts, cause, CARRIERS_SEARCHED):
-        name = _bare(_doing(facts, carrier))
+        name = bare(_doing(facts, carrier))
         seen[name] = seen.get(name, 0.0) + carrier.ms
         is_kernel = carrier.op is None and facts.kernel_class(carrier.atom) != "collective"
         full.setdefault(name, ("kernel", carrier.kernel) if is_kernel else ("op", _doing(facts, carrier)))
@@ -192,11 +190,7 @@ def carrying(facts: Facts, cause: str, most: int = 3) -> dict[str, str]:
 def ops_named(facts: Facts, cause: str) -> str:
     """The same as text: "mul, add and tanh"."""
     named = carrying(facts, cause).items()
-    return listed([_bare(short_kernel(name) if key.startswith("kernel") else name) for key, name in named])
-
-
-def _bare(name: str) -> str:
-    return shorten(_LIBRARY.sub("", name.removeprefix("aten::")), OP_NAME_CHARS)
+    return listed([bare(short_kernel(name) if key.startswith("kernel") else name) for key, name in named])
 
 
 def reads_wide_rows(facts: Facts) -> bool:

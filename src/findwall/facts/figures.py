@@ -23,8 +23,6 @@ from findwall.units import NS_PER_S, ms
 NOTICED_RATIO = 1.01
 # Of what is named first: less is not named beside it. Chosen by hand, not calibrated.
 SECOND_NAMED_SHARE = 0.1
-# Counts per step, printed as whole numbers. Chosen by hand, not calibrated.
-ABOUT_ONCE = (0.95, 1.05)  # "1 call"; below it the fraction is shown
 
 
 def amounts(facts: Facts, cause: str) -> dict[str, Figure]:
@@ -81,13 +79,6 @@ def gain(facts: Facts, cause: str) -> Claim:
     if most <= 0:
         return Claim("gain/nothing")
     return Claim("gain/saves", {"saves_ms": most, **figures}, parts=doubt)
-
-
-def calls_text(calls: float) -> str:
-    least, most = ABOUT_ONCE
-    if calls < least:
-        return f"{calls:.2g} calls per step"
-    return "1 call" if calls < most else f"{calls:,.0f} calls"
 
 
 # -- kinds of steps ------------------------------------------------------------------------------------

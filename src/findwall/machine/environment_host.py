@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from findwall.machine.neighbours import usable
 from findwall.model.catalogue import WORTH_IT
 from findwall.model.machine import Finding
 from findwall.units import GIB, format_share
@@ -26,17 +27,13 @@ class Host:
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     root: Path = Path("/")
     cores: int = field(default_factory=lambda: os.cpu_count() or 1)
-    affinity: frozenset[int] | None = field(default_factory=lambda: _affinity())
+    affinity: frozenset[int] | None = field(default_factory=usable)
 
     def read(self, path: str) -> str | None:
         try:
             return (self.root / path.lstrip("/")).read_text(errors="replace").strip()
         except OSError:
             return None
-
-
-def _affinity() -> frozenset[int] | None:
-    return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 
 
 def look_at_host(host: Host, torch: Any = None) -> Iterable[Finding]:

@@ -37,15 +37,15 @@ def look(root: Path = Path("/")) -> Look | None:
     """The totals now; None where this system does not tell them."""
     thread = threading.get_native_id()
     try:
-        cores, busy = _totals((root / "proc/stat").read_text(), _usable())
+        cores, busy = _totals((root / "proc/stat").read_text(), usable())
         spent = {name: _spent(root / "proc" / name / "stat") for name in _children(root)}
         own = _seconds((root / "proc/self/stat").read_text()) + sum(spent.values())
     except (OSError, ValueError, IndexError):
         return None
     if not cores:
         return None
-    waited = _in_line(root / f"proc/self/task/{thread}/schedstat")
-    in_line = {name: _in_line(root / "proc" / name / "schedstat") for name in spent}
+    waited = in_line_s(root / f"proc/self/task/{thread}/schedstat")
+    in_line = {name: in_line_s(root / "proc" / name / "schedstat") for name in spent}
     children = {name: None if (late := in_line[name]) is None else spent[name] + late for name in spent}
     return Look(monotonic(), cores, busy, own, children, thread, waited)
 
@@ -99,7 +99,7 @@ def watch(seconds: float = WATCHED_S) -> CpuUse | None:
     return between(first, look())
 
 
-def _usable() -> frozenset[int] | None:
+def usable() -> frozenset[int] | None:
     return frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
 
 
@@ -152,7 +152,7 @@ def _children(root: Path) -> list[str]:
     return found
 
 
-def _in_line(path: Path) -> float | None:
+def in_line_s(path: Path) -> float | None:
     try:
         return int(path.read_text().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):

@@ -53,13 +53,13 @@ def allocations(torch: Any) -> int | None:
 
 def brings_modules(torch: Any) -> bool:
     """Whether the job, or a library of it, has modules of its own: it will call them, as a rule."""
-    return any(not kind.__module__.startswith("torch.") for kind in _below(torch.nn.Module))
+    return any(not kind.__module__.startswith("torch.") for kind in subclasses(torch.nn.Module))
 
 
-def _below(parent: Any) -> Iterator[Any]:
+def subclasses(parent: Any) -> Iterator[Any]:
     for child in parent.__subclasses__():
         yield child
-        yield from _below(child)
+        yield from subclasses(child)
 
 
 def is_capturing(torch: Any) -> bool:

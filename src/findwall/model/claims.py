@@ -70,8 +70,9 @@ def promised_ms(claim: Claim) -> float | None:
     return float(found[0]) if found and found[0] is not None else None
 
 
-def listed(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+def listed(words: Iterable[str]) -> str:
+    found = list(words)
+    return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found)
 
 
 class Range(msgspec.Struct):

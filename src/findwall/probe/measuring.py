@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from findwall.errors import FindwallError, InputError
+from findwall.errors import FindwallError, InputError, first_line
 from findwall.machine.ceilings.clocks_used import Work
 from findwall.machine.ceilings.gemm import fp32_precision
 from findwall.machine.ceilings.numpy_cores import core_name, last_level_cache
@@ -96,7 +96,7 @@ def run_probes(
             try:
                 ns[probe.key] = runner.time(probe)
             except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, InputError) as error:
-                skipped[probe.key] = _first_line(error)
+                skipped[probe.key] = first_line(error)
                 runner.recover(error)
             if progress is not None:
                 progress(at + 1, len(fresh))
@@ -110,10 +110,6 @@ def run_probes(
         skipped=skipped,
         seconds=time.perf_counter() - begun,
     )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
 
 
 class _Runner:
@@ -213,7 +209,7 @@ class _Runner:
                 self.torch.cuda.synchronize(self.device)
         except RuntimeError as broken:
             raise FindwallError(
-                f"The device stopped answering after an op failed: {_first_line(broken)}",
+                f"The device stopped answering after an op failed: {first_line(broken)}",
                 "Run `findwall probe` again; what was probed before is kept.",
             ) from error
 

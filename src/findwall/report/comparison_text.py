@@ -13,6 +13,7 @@ import msgspec
 
 from findwall.model.comparison import CauseChange, Compared, KernelChange, Side, StepChange
 from findwall.report.markdown import escape
+from findwall.report.phrases import decimals
 from findwall.report.printable_names import brief, clean, fit, kernel_name
 from findwall.units import format_ms
 
@@ -23,7 +24,6 @@ KERNELS_SHOWN = 10
 DIFFERENCES_SHOWN = 8
 LONGEST_LABEL = 24  # characters: a wall, or what differs
 WIDE = 0.05  # of the step: an interval that reaches further on either side leaves too much open
-_PLACES_FROM_MS = (1000, 10, 1)  # from so many ms on no, one or two decimals; below the last, three
 SEVERAL = "findwall compare A1 A2 A3 A4 -- B1 B2 B3 B4"
 UNPROVEN = 0.03  # of the step: a change from here on is not called none because it is not proven
 TITLES = {"faster": "FASTER", "slower": "SLOWER", "no-difference": "NO DIFFERENCE", "unknown": "CANNOT TELL"}
@@ -142,7 +142,7 @@ def causes(compared: Compared) -> list[Row]:
     if not rows:
         return []
     longest = max(compared.before.step_ms or 0.0, compared.after.step_ms or 0.0)
-    places = _places(longest)
+    places = decimals(longest)
     named = {compared.before.cause, compared.after.cause}
     kept = [
         row
@@ -170,7 +170,7 @@ def _sum(rows: Iterable[CauseChange], name: str) -> CauseChange:
 def changed_kernels(compared: Compared, most: int | None = KERNELS_SHOWN) -> list[Row]:
     """Kernels under short names; where two would bear the same one, under the whole of theirs."""
     told = compared.kernels[:KERNELS_SHOWN]  # by which all are written, however many are shown
-    places = _places(max((max(row.before_ms, row.after_ms) for row in told), default=0.0))
+    places = decimals(max((max(row.before_ms, row.after_ms) for row in told), default=0.0))
     shown = compared.kernels[:most]
     short = [kernel_name(row.name) for row in shown]
     return [
@@ -190,10 +190,6 @@ def _figures(row: CauseChange | KernelChange, places: int) -> tuple[str, str, st
 
 def _figure(ms: float, places: int) -> str:
     return f"{ms:.{places}f}".replace("-", "−") if ms else "-"
-
-
-def _places(longest_ms: float) -> int:
-    return next((places for places, from_ms in enumerate(_PLACES_FROM_MS) if longest_ms >= from_ms), 3)
 
 
 def environment(compared: Compared) -> list[tuple[str, str]]:

@@ -166,7 +166,7 @@ def bars(diagnosis: Diagnosis, folded: bool = True) -> list[Bar]:
         kept, left = rows, []
     shown = [*kept, *([_fold(left)] if left else [])]
     step = diagnosis.step.ms
-    places = _places(step or max((row.ms for row in shown), default=0.0))
+    places = decimals(step or max((row.ms for row in shown), default=0.0))
     return [_bar(row, step, places) for row in shown]
 
 
@@ -182,7 +182,7 @@ def _kept(diagnosis: Diagnosis, rows: list[BudgetRow]) -> list[BudgetRow]:
     ]
 
 
-def _places(longest_ms: float) -> int:
+def decimals(longest_ms: float) -> int:
     """Decimals that give every row of one budget the same unit and the longest three figures."""
     return next((places for places, from_ms in enumerate(_PLACES_FROM_MS) if longest_ms >= from_ms), 3)
 

@@ -9,6 +9,7 @@ from time import monotonic
 
 import msgspec
 
+from findwall.machine.neighbours import in_line_s
 from findwall.model.watched import ProcessUse
 from findwall.watch.job_processes import PROC
 
@@ -37,7 +38,7 @@ def totals(pid: int, helpers: Iterable[int], proc: Path = PROC) -> Totals:
         at=monotonic(),
         cpu=cpu,
         threads=_threads(proc / str(pid) / "task"),
-        in_line=_in_line(proc / f"{pid}/task/{pid}/schedstat"),
+        in_line=in_line_s(proc / f"{pid}/task/{pid}/schedstat"),
         read={one: both[0] for one, both in moved.items()} if readable else None,
         written={one: both[1] for one, both in moved.items()} if readable else None,
     )
@@ -115,11 +116,4 @@ def _threads(path: Path) -> int | None:
     try:
         return sum(1 for _ in path.iterdir())
     except OSError:
-        return None
-
-
-def _in_line(path: Path) -> float | None:
-    try:
-        return int(path.read_text().split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
         return None

@@ -11,7 +11,7 @@ import functools
 import gc
 import importlib
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from findwall.agent.timing.diary import SAVING
 from findwall.agent.timing.loading import Loading
 from findwall.agent.tracing.graph_captures import watch_captures
 from findwall.apply.registry import COUNTS, EXPLAINS, REGISTRY, Call
+from findwall.machine.torch_device import subclasses
 
 BY = "steps"
 PROFILES = "a job that is measured again must be known to profile itself"
@@ -99,7 +100,7 @@ def _wrap_optimizers(torch: Any, relay: Relay) -> None:
         if hasattr(vars(known).get("step"), "hooked") and not REGISTRY.holds(BY, known, "step"):
             REGISTRY.wrap(BY, known, "step", watched, past_trace=COUNTS, passing=passing)
 
-    hooked = [known for known in _subclasses(optimizer_class) if hasattr(vars(known).get("step"), "hooked")]
+    hooked = [known for known in subclasses(optimizer_class) if hasattr(vars(known).get("step"), "hooked")]
     if any(not REGISTRY.holds(BY, known, "step") for known in hooked):  # the job made optimizers before
         _wrap_scheduled(optimizer_class, watched)
     for known in hooked:
@@ -124,12 +125,6 @@ def _wrap_optimizers(torch: Any, relay: Relay) -> None:
 
     REGISTRY.wrap(BY, optimizer_class, "_patch_step_function", hooks, past_trace=COUNTS)
     REGISTRY.wrap(BY, optimizer_class, "__init__", makes)
-
-
-def _subclasses(parent: Any) -> Iterator[Any]:
-    for child in parent.__subclasses__():
-        yield child
-        yield from _subclasses(child)
 
 
 def _wrap_scheduled(optimizer_class: Any, watched: Callable[[Call], Call]) -> None:

@@ -22,12 +22,12 @@ import numpy as np
 
 from findwall.apply.applying import Effect
 from findwall.apply.registry import APPLIED, REGISTRY
-from findwall.facts.figures import calls_text
 from findwall.facts.op_shapes import shapes_change
 from findwall.facts.waits import cache_switched_off, driver_calls, given_back
 from findwall.fixes import Claim, Facts, Fix, Outcome, ideal, surely, unless
 from findwall.fixes.refusals import CACHED
 from findwall.patches.editor import Editor
+from findwall.units import format_calls
 from findwall.work.work_facts import WorkFacts
 
 
@@ -58,7 +58,7 @@ def apply(torch: Any, effect: Effect) -> None:
     for home in (torch.cuda, torch.cuda.memory, getattr(torch, "accelerator", None)):
         if home is not None and hasattr(home, "empty_cache"):
             REGISTRY.wrap("keep-cache", home, "empty_cache", lambda _: keep, past_end=APPLIED)
-    effect.at_end(lambda: f"skipped {calls_text(skipped)} of empty_cache" if skipped else "")
+    effect.at_end(lambda: f"skipped {format_calls(skipped)} of empty_cache" if skipped else "")
 
 
 def patch(editor: Editor) -> None:

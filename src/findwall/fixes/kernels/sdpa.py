@@ -28,7 +28,6 @@ from findwall.apply.applying import Effect
 from findwall.apply.model_calls import Model, each_model
 from findwall.apply.seenops import seen_ops
 from findwall.facts.cause_kernels import carriers
-from findwall.facts.figures import calls_text
 from findwall.facts.number_formats import SIXTEEN_BITS
 from findwall.facts.step_traits import calls_around, has_shapes
 from findwall.facts.user_lines import line_of
@@ -56,6 +55,7 @@ from findwall.patches.model_names import named
 from findwall.replay.change import Change
 from findwall.replay.curves import curves
 from findwall.step.step_facts import StepFacts
+from findwall.units import format_calls
 from findwall.work.op_arguments import Arguments
 from findwall.work.work_facts import WorkFacts
 
@@ -194,7 +194,7 @@ def _fused_seen(torch: Any, effect: Effect) -> Iterator[None]:
     with seen_ops(torch, lambda name, _: fused.append(name) if "scaled_dot_product" in name else None):
         yield
     if fused:
-        effect.saw(f"{calls_text(len(fused))} of scaled_dot_product_attention in the first forward pass")
+        effect.saw(f"{format_calls(len(fused))} of scaled_dot_product_attention in the first forward pass")
 
 
 def patch(editor: Editor) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from findwall.errors import FindwallError, InputError
+from findwall.errors import FindwallError, InputError, first_line
 from findwall.machine.ceilings import gemm, link, memory
 from findwall.machine.ceilings import launch_cost as launch
 from findwall.machine.ceilings.clocks_used import Allowance, Clock, DeviceClock, HostClock, Work
@@ -55,15 +55,11 @@ def _measure(torch: Any, device: Any, allowance: Allowance, shapes: tuple[gemm.S
             warnings.simplefilter("ignore")
             return suite.measure(shapes)
     except RuntimeError as error:
-        reason = _first_line(error)
+        reason = first_line(error)
         raise FindwallError(f"The ceilings could not be measured: {reason}", _FAILED_HINT) from error
 
 
 _FAILED_HINT = "Is the device free? Look at: findwall doctor"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
 
 
 def _device(torch: Any, device: str | int | None) -> Any:
@@ -259,7 +255,7 @@ class Suite:
         try:
             return measure()
         except (RuntimeError, AttributeError, TypeError, ValueError, NotImplementedError) as error:
-            self.notes.append(f"Could not measure {what}: {_first_line(error)}")
+            self.notes.append(f"Could not measure {what}: {first_line(error)}")
             return otherwise
 
     def _report(

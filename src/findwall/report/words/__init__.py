@@ -16,18 +16,15 @@ from functools import cache
 from string import Formatter
 from typing import Any
 
-from findwall.model.claims import Claim
-from findwall.model.short_kernel_names import short_kernel, shorten
-from findwall.units import LEAST_SHOWN_MS, format_bytes, format_gib, format_ms, format_share
+from findwall.model.claims import Claim, listed
+from findwall.model.short_kernel_names import bare, short_kernel
+from findwall.units import LEAST_SHOWN_MS, format_bytes, format_calls, format_gib, format_ms, format_share
 
 Words = str | Callable[[Claim], str]
 
 # Counts per step, printed as whole numbers.
-ABOUT_ONCE = (0.95, 1.05)  # "1 call"; below it the fraction is shown
 RARELY = 0.5  # rounds to none
 MORE_THAN_ONCE = 1.5  # rounds to two
-OP_NAME_CHARS = 40  # of an op in a list of several: the sentence has others to hold
-_LIBRARY = re.compile(r"^_?(?:cudnn|miopen|native)_")  # whose kernel does it is no part of the op's name
 _OPTIONAL = re.compile(r"\[\[|\]\]")  # where what may be left out begins and ends
 
 
@@ -134,26 +131,10 @@ def pieces(claim: Claim) -> str:
     return "ops" if claim.figures.get("on_cores") else "kernels"
 
 
-def calls_text(calls: float) -> str:
-    least, most = ABOUT_ONCE
-    if calls < least:
-        return f"{calls:.2g} calls per step"
-    return "1 call" if calls < most else f"{calls:,.0f} calls"
-
-
 def times_text(times: float) -> str:
     if times < RARELY:
         return "less than once"
     return "once" if times < MORE_THAN_ONCE else f"{times:,.0f} times"
-
-
-def listed(words: list[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
-def bare(op: str) -> str:
-    """An op without its namespace and without whose kernel does it."""
-    return shorten(_LIBRARY.sub("", op.removeprefix("aten::")), OP_NAME_CHARS)
 
 
 def ops_named(claim: Claim) -> str:
@@ -165,6 +146,7 @@ def ops_named(claim: Claim) -> str:
 
 
 def number(claim: Claim, key: str) -> float:
+    """A figure of the claim; nothing where it has none."""
     value = claim.figures.get(key)
     return float(value) if isinstance(value, int | float) else 0.0
 
@@ -187,7 +169,7 @@ _UNITS: dict[str, Callable[[Any], str]] = {
     "share": format_share,
     "bytes": format_bytes,
     "gib": format_gib,
-    "calls": calls_text,
+    "calls": format_calls,
     "times": times_text,
     "kernel": short_kernel,
 }

@@ -8,8 +8,6 @@ from findwall.model.claims import Claim
 from findwall.report.words import Words, spoken
 
 NAMED = 2  # in one sentence: more make it hard to read
-MORE_THAN_ONCE = 1.5  # rounds to two
-ABOUT_ONCE = (0.95, 1.05)  # "1 call"; below it the fraction is shown
 
 
 def at(claim: Claim, before: str = " at ", after: str = "") -> str:
@@ -17,26 +15,8 @@ def at(claim: Claim, before: str = " at ", after: str = "") -> str:
     return f"{before}{claim.places[0]}{after}" if claim.places else ""
 
 
-def calls(count: float) -> str:
-    least, most = ABOUT_ONCE
-    if count < least:
-        return f"{count:.2g} calls per step"
-    return "1 call" if count < most else f"{count:,.0f} calls"
-
-
 def count_of(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
-
-
-def listed(words: Iterable[str]) -> str:
-    found = list(words)
-    return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found)
-
-
-def figure(claim: Claim, name: str) -> float:
-    """A number of the claim; nothing where it has none."""
-    value = claim.figures.get(name)
-    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _op_at(claim: Claim) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from findwall.model.claims import Claim
 from findwall.model.short_kernel_names import short_kernel
-from findwall.report.words import MORE_THAN_ONCE, Words, calls_text, fill, number, spoken, times_text
-from findwall.units import format_ms, format_share
+from findwall.report.words import MORE_THAN_ONCE, Words, fill, number, spoken, times_text
+from findwall.units import format_calls, format_ms, format_share
 
 # What a share is of.
 OF = {"ceiling": "its ceiling", "memory": "the memory ceiling", "aligned": "what aligned shapes reach"}
@@ -24,7 +24,7 @@ def carrier(claim: Claim) -> str:
 
 def _kernel(claim: Claim) -> str:
     cast = [part for part in claim.parts if part.id == "cast"]
-    figures = [calls_text(number(claim, "calls")), format_ms(number(claim, "ms"))]
+    figures = [format_calls(number(claim, "calls")), format_ms(number(claim, "ms"))]
     figures += [spoken(part) for part in claim.parts if part not in cast]
     if "of" in claim.figures:
         figures.append(f"{format_share(number(claim, 'reached_share'))} of {OF[str(claim.figures['of'])]}")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from findwall.model.claims import Claim
-from findwall.report.words import Words, fill, spoken
-from findwall.report.words.amounts import NAMED, calls, figure
-from findwall.units import format_bytes
+from findwall.report.words import Words, fill, number, spoken
+from findwall.report.words.amounts import NAMED
+from findwall.units import format_bytes, format_calls
 
 
 def _split_evenly(claim: Claim) -> str:
@@ -23,7 +23,7 @@ def _buffers(claim: Claim) -> str:
         "Pass `broadcast_buffers=False` to DistributedDataParallel: before its forward passes it sends the "
         "model's buffers ({count} of broadcast), which takes {sent_ms:per_step}.",
         claim,
-        count=calls(figure(claim, "calls")),
+        count=format_calls(number(claim, "calls")),
     )
 
 
@@ -46,7 +46,7 @@ def _nccl(claim: Claim) -> str:
         "{library} copies {staged} per step to the host and back and sends it over "
         "sockets, and the device waits {waits_ms:per_step} for it.",
         claim,
-        staged=format_bytes(figure(claim, "staged_bytes")),
+        staged=format_bytes(number(claim, "staged_bytes")),
     )
 
 

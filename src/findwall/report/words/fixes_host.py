@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from findwall.model.claims import Claim
-from findwall.report.words import Words, fill, per_step, spoken
-from findwall.report.words.amounts import MORE_THAN_ONCE, NAMED, at, figure
+from findwall.report.words import MORE_THAN_ONCE, Words, fill, number, per_step, spoken
+from findwall.report.words.amounts import NAMED, at
 from findwall.units import format_bytes
 
 LONGEST_CHARS = 230  # what a person reads; two waits that take more become one
@@ -42,7 +42,7 @@ def _with_place(template: str) -> Words:
 
 def _moved(template: str) -> Words:
     def words(claim: Claim) -> str:
-        saved, copied = figure(claim, "saving_ms"), figure(claim, "copied_bytes")
+        saved, copied = number(claim, "saving_ms"), number(claim, "copied_bytes")
         also = f"; writing checkpoints takes {per_step(saved)}" if saved else ""
         if copied:
             also += f"; {format_bytes(copied)} per step is copied out, as for a checkpoint"
@@ -55,7 +55,7 @@ def _moved(template: str) -> Words:
 def _instead(what: str) -> Words:
     def words(claim: Claim) -> str:
         within = claim.names["within"]
-        times = " ({times:,.0f} times per step)" if figure(claim, "times") >= MORE_THAN_ONCE else ""
+        times = " ({times:,.0f} times per step)" if number(claim, "times") >= MORE_THAN_ONCE else ""
         return fill(
             "{op}{within_text}{where}" + times + ": " + what,
             claim,

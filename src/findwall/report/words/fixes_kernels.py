@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from findwall.model.claims import Claim
-from findwall.report.words import Words, fill, per_step, spoken
-from findwall.report.words.amounts import at, count_of, figure, listed
+from findwall.model.claims import Claim, listed
+from findwall.report.words import Words, fill, number, per_step, spoken
+from findwall.report.words.amounts import at, count_of
 from findwall.units import format_share
 
 
@@ -26,7 +26,7 @@ def _graphs(claim: Claim) -> str:
 
 
 def _reduce_overhead(claim: Claim) -> str:
-    spent = figure(claim, "pointwise_ms")
+    spent = number(claim, "pointwise_ms")
     chains = f"pointwise kernels take {per_step(spent)}, which it fuses; " if spent else ""
     return fill(
         'Use `torch.compile(model, mode="reduce-overhead")`: {chains}the device waits {waits_ms:per_step} '
@@ -42,7 +42,7 @@ def _compile(claim: Claim) -> str:
         "Run `torch.compile(model)` before the capture" if captured else "Use `model = torch.compile(model)`"
     )
     said = f"{way}: it {listed(map(spoken, claim.parts))}."
-    if not figure(claim, "loss_ms"):
+    if not number(claim, "loss_ms"):
         return said
     return said + fill(
         " {loss_ms:per_step} of that lies behind the last product, as losses do: compile that function too, "
@@ -52,7 +52,7 @@ def _compile(claim: Claim) -> str:
 
 
 def _compiled_already(claim: Claim) -> str:
-    share = figure(claim, "generated_share")
+    share = number(claim, "generated_share")
     generated = f" ({format_share(share)} of device time in generated kernels)" if share else ""
     return f"the model is already compiled{generated}"
 
@@ -77,7 +77,7 @@ def _custom(claim: Claim) -> str:
 
 
 def _bucket(claim: Claim) -> str:
-    shapes = int(figure(claim, "shapes"))
+    shapes = int(number(claim, "shapes"))
     return fill(
         "Pad or bucket lengths to a few fixed shapes: setting up {op}{shapes_new} takes "
         "{set_up_ms:per_step}, and a shape that comes back needs no new set-up.",
@@ -87,7 +87,7 @@ def _bucket(claim: Claim) -> str:
 
 
 def _dynamic(claim: Claim) -> str:
-    again, functions = (int(figure(claim, name)) for name in ("compilations", "functions"))
+    again, functions = (int(number(claim, name)) for name in ("compilations", "functions"))
     count = f" ({again} compilations of {count_of(functions, 'function')} in the trace)" if again else ""
     return fill(
         "Use `torch.compile(model, dynamic=True)` or `torch._dynamo.mark_dynamic(x, dim)`, or pad lengths to "

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from findwall.model.claims import Claim
-from findwall.report.words import Words, fill
-from findwall.report.words.amounts import at, count_of, figure
+from findwall.report.words import Words, fill, number
+from findwall.report.words.amounts import at, count_of
 
 
 def _with_workers(claim: Claim) -> str:
@@ -80,7 +80,7 @@ def _keep(claim: Claim) -> str:
         "Use `DataLoader(…, persistent_workers=True)`: the workers restart in {often}, which takes "
         "{restart_ms:ms}, and the device waits {waits_ms:per_step} for them.",
         claim,
-        often=f"1 step in {every}" if every else f"{100 * figure(claim, 'steps_share'):.2g} % of the steps",
+        often=f"1 step in {every}" if every else f"{100 * number(claim, 'steps_share'):.2g} % of the steps",
     )
 
 
@@ -95,7 +95,7 @@ def _in_loop(claim: Claim) -> str:
 
 
 def _omp(claim: Claim) -> str:
-    workers = int(figure(claim, "workers"))
+    workers = int(number(claim, "workers"))
     return fill(
         "Set OMP_NUM_THREADS={threads} before the start ({who} on {cores} cores): the job's own threads keep "
         "{busy_cores:.1f} of them busy, its training thread waited for one for {in_line_share:share} of the "
@@ -106,7 +106,7 @@ def _omp(claim: Claim) -> str:
 
 
 def _few_threads(claim: Claim) -> str:
-    threads = int(figure(claim, "threads"))
+    threads = int(number(claim, "threads"))
     have = "one thread" if threads == 1 else count_of(threads, "thread")
     return f"torch's ops have {have} as it is, which leaves the others their cores"
 

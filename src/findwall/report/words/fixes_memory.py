@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from findwall.model.claims import Claim
-from findwall.report.words import Words, fill, per_step, spoken
-from findwall.report.words.amounts import NAMED, at, calls, figure, listed, op_names
-from findwall.units import format_bytes
+from findwall.model.claims import Claim, listed
+from findwall.report.words import Words, fill, number, per_step, spoken
+from findwall.report.words.amounts import NAMED, at, op_names
+from findwall.units import format_bytes, format_calls
 
 CALLS_NAMED = NAMED + 1
 
 
 def _turn(claim: Claim) -> str:
-    copied, own = figure(claim, "copied_ms"), figure(claim, "own_copies_ms")
+    copied, own = number(claim, "copied_ms"), number(claim, "own_copies_ms")
     between = "the convolutions read the other layout today"
     if copied > 0:
         between = f"{per_step(copied)} only reorders tensors"
@@ -27,7 +27,7 @@ def _segments(claim: Claim) -> str:
         "Set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`: shapes change from step to step, and the "
         "device waits {waits_ms:per_step} while cudaMalloc fetches memory ({count}).",
         claim,
-        count=calls(figure(claim, "calls")),
+        count=format_calls(number(claim, "calls")),
     )
 
 
@@ -53,7 +53,7 @@ def _cache(template: str) -> Words:
 
 
 def _pin(claim: Claim) -> str:
-    copied = figure(claim, "copied_bytes")
+    copied = number(claim, "copied_bytes")
     return fill(
         "Use `DataLoader(…, pin_memory=True)` (or `tensor.pin_memory()`) and `.to(device, "
         "non_blocking=True)`: {amount} from pageable memory, and the device waits {waits_ms:per_step} for "
@@ -64,7 +64,7 @@ def _pin(claim: Claim) -> str:
 
 
 def _own_stream(claim: Claim) -> str:
-    copied = figure(claim, "copied_bytes")
+    copied = number(claim, "copied_bytes")
     return fill(
         "Copy the next batch{amount} {pin}on its own stream while this one is computed, or keep a small "
         "dataset on the device: the device waits {waits_ms:per_step} for copies.",
@@ -94,7 +94,7 @@ def _recompute(claim: Claim) -> str:
 
 
 def _averages(claim: Claim) -> str:
-    copies = figure(claim, "copies")
+    copies = number(claim, "copies")
     return fill(
         "Average the weights in lists (`AveragedModel(…, multi_avg_fn=get_ema_multi_avg_fn(decay))`, "
         "`torch._foreach_lerp_`): tensor after tensor it takes {kernels:,.0f} kernels{copied} per step, and "
@@ -113,8 +113,8 @@ def _of_optimizers(template: str) -> Words:
 
 def _separate(template: str) -> Words:
     def words(claim: Claim) -> str:
-        waited = figure(claim, "waits_ms")
-        takes = f"its separate kernels take {per_step(figure(claim, 'kernels_ms'))}"
+        waited = number(claim, "waits_ms")
+        takes = f"its separate kernels take {per_step(number(claim, 'kernels_ms'))}"
         takes += f", and the device waits {per_step(waited)} for their launches" if waited else ""
         return fill(template + takes + ".", claim, optimizers=listed(map(spoken, claim.parts)))
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from findwall.model.claims import Claim
-from findwall.report.words import Words, fill, spoken
-from findwall.report.words.amounts import NAMED, at, figure
+from findwall.report.words import Words, fill, number, spoken
+from findwall.report.words.amounts import NAMED, at
 
 SIZES_NAMED, OPS_NAMED = 2 * NAMED, NAMED + 1
 _LAYOUT = " Use channels-last with it: in NCHW, 16-bit images cost layout copies again."
@@ -56,7 +56,7 @@ def _fp8(claim: Claim) -> str:
 
 
 def _from_fp64(claim: Claim) -> str:
-    times = {name: figure(claim, f"{name}_times") for name in ("fp32", "tf32", "bf16")}
+    times = {name: number(claim, f"{name}_times") for name in ("fp32", "tf32", "bf16")}
     faster = ", ".join(f"{often:.1f} times as fast in {name}" for name, often in times.items() if often)
     return fill(
         "Convert model and data to fp32 (`.float()`){switch}: work in fp64 takes {doubles_ms:per_step}"
@@ -82,7 +82,7 @@ def _fewer_casts(claim: Claim) -> str:
 
 def _pad(claim: Claim) -> str:
     spoken_parts = [spoken(part) for part in claim.parts]
-    sizes = int(figure(claim, "sizes"))
+    sizes = int(number(claim, "sizes"))
     return fill(
         "Pad {changes} in {ops}: {spent_ms:per_step} runs on fallback kernels today.",
         claim,

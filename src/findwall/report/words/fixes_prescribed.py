@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from findwall.model.claims import Claim
-from findwall.report.words import Words, fill, spoken
-from findwall.report.words.amounts import figure, listed
+from findwall.model.claims import Claim, listed
+from findwall.report.words import Words, fill, number, spoken
 from findwall.units import format_interval
 
 
@@ -14,7 +13,7 @@ def _together(claim: Claim) -> str:
 
 def _trial(said: str) -> Words:
     def words(claim: Claim) -> str:
-        between = format_interval(figure(claim, "low_ms"), figure(claim, "high_ms"))
+        between = format_interval(number(claim, "low_ms"), number(claim, "high_ms"))
         template = (
             "worth a trial only{said}: a step of {mid_ms:ms} ({between}) is predicted, {step_ms:ms} today"
         )

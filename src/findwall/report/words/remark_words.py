@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from findwall.model.claims import Claim
-from findwall.report.words import Words, fill, listed, number, spoken
+from findwall.model.claims import Claim, listed
+from findwall.report.words import Words, fill, number, spoken
 from findwall.report.words.undecided import numbered, with_option
 from findwall.units import format_share
 

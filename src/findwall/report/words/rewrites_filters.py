@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from findwall.model.claims import Claim
-from findwall.report.words import Words, bare, fill
-from findwall.report.words.amounts import at, figure
+from findwall.model.short_kernel_names import bare
+from findwall.report.words import Words, fill, number
+from findwall.report.words.amounts import at
 
 
 def _apart(claim: Claim) -> str:
-    dims = int(figure(claim, "dims"))
+    dims = int(number(claim, "dims"))
     first = ", ".join(["{window}", *["1"] * (dims - 1)])
     return fill(
         "Filter{where} one dimension after the other, if the {sides} window is a box, a Gaussian or another "
@@ -21,7 +22,7 @@ def _apart(claim: Claim) -> str:
 
 
 def _turned(claim: Claim) -> str:
-    dim, name = int(figure(claim, "dim")), bare(claim.names["op"])
+    dim, name = int(number(claim, "dim")), bare(claim.names["op"])
     return fill(
         f"Scan{{where}} along the innermost dimension, `x.transpose({dim}, -1).contiguous().{name}(-1)` "
         "turned back: along dimension {dim} each of {columns:,} threads goes down {length:,} numbers alone, "

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from findwall.model.claims import Claim
+from findwall.model.claims import Claim, listed
 from findwall.report.words import Words, fill
-from findwall.report.words.amounts import at, listed
+from findwall.report.words.amounts import at
 
 
 def _index_select(claim: Claim) -> str:

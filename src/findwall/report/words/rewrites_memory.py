@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from findwall.model.claims import Claim
-from findwall.report.words import Words, fill, spoken
-from findwall.report.words.amounts import MORE_THAN_ONCE, at, figure, listed
+from findwall.model.claims import Claim, listed
+from findwall.report.words import MORE_THAN_ONCE, Words, fill, number, spoken
+from findwall.report.words.amounts import at
 
 
 def _smooth(claim: Claim) -> str:
@@ -35,7 +35,7 @@ def _rows(claim: Claim) -> str:
 
 
 def _written(claim: Claim) -> str:
-    before = ":, " * int(figure(claim, "dim"))
+    before = ":, " * int(number(claim, "dim"))
     again = ""
     if claim.figures["sets_up"]:
         again = " Read all of it under a mask, and no op is set up for a new length."
@@ -45,8 +45,8 @@ def _written(claim: Claim) -> str:
         claim,
         before=before,
         where=at(claim),
-        count=_copies(figure(claim, "calls")),
-        take="takes" if figure(claim, "calls") < MORE_THAN_ONCE else "take",
+        count=_copies(number(claim, "calls")),
+        take="takes" if number(claim, "calls") < MORE_THAN_ONCE else "take",
         again=again,
     )
 

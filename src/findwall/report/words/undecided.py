@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from findwall.model.claims import Claim
-from findwall.report.words import Words, fill, gpu, listed, number, spoken
+from findwall.model.claims import Claim, listed
+from findwall.report.words import Words, fill, gpu, number, spoken
 from findwall.report.words.verdicts import OPS_OPTION, SHAPES_OPTION
 from findwall.units import format_ms, format_share
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from findwall.model.claims import Claim
-from findwall.report.words import Words, fill, listed, number, pieces, spoken
+from findwall.model.claims import Claim, listed
+from findwall.report.words import Words, fill, number, pieces, spoken
 
 SPOKEN_FORMATS = {"tf32": "TF32", "fp8": "fp8 matmuls"}
 WIDTHS = {8: "fp64", 4: "fp32", 2: "16-bit", 1: "8-bit"}  # bytes of a value

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from findwall.model.claims import Claim
-from findwall.report.words import Words, fill, listed, number, ops_named, spoken, times_text
+from findwall.model.claims import Claim, listed
+from findwall.report.words import Words, fill, number, ops_named, spoken, times_text
 from findwall.report.words.evidence import collective, new_shapes, place, silence
 from findwall.report.words.verdicts import often
 
