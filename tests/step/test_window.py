@@ -24,7 +24,7 @@ def test_a_part_of_a_long_trace_gives_the_same_verdict(monkeypatch: pytest.Monke
     path = FIXTURES / "jobs" / "handwritten_gelu.json.gz"
     whole = read(path)
     monkeypatch.setattr(window, "CLOSE_LOOK_EVENTS", 10)
-    monkeypatch.setattr(window, "FEWEST_STEPS_KEPT", 1)
+    monkeypatch.setattr(window, "FEWEST_REPEATS", 1)
     part = read(path)
     assert (part.wall.wall, part.wall.cause) == (whole.wall.wall, whole.wall.cause)
     assert part.step.ms == pytest.approx(whole.step.ms, rel=0.02)

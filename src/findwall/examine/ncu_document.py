@@ -325,7 +325,7 @@ def _blind(totals: Totals, best: str | None) -> Wall:
     between += [
         cause for cause in totals.spent if cause not in (UNKNOWN, best) and totals.gain[cause] is None
     ]
-    counters = totals.spent.get(UNKNOWN, 0.0) >= totals.blind / 2
+    counters = totals.spent.get(UNKNOWN, 0.0) >= MAJORITY_SHARE * totals.blind
     share: dict[str, Figure] = {"blind_share": totals.blind / totals.time}
     claim = Claim("kernels/no-counters" if counters else "kernels/no-floor", share)
     pairs = [[WALL_OF[cause], cause] for cause in between]

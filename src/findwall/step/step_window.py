@@ -18,6 +18,7 @@ from findwall.model.intervals import I64
 from findwall.step.call_names import OPTIMIZER_STEP
 from findwall.step.left_out import NOTHING_LEFT_OUT, find_left_out, without_left_out
 from findwall.step.links import link_launches
+from findwall.step.recurring import FEWEST_REPEATS
 from findwall.step.step_bounds import begun, find_steps, step_numbers
 from findwall.step.step_facts import Steps, Whole, start_up_by_step
 from findwall.units import NS_PER_MS
@@ -25,7 +26,6 @@ from findwall.units import NS_PER_MS
 # Events looked at closely: a trace of more is cut to typical steps, so that reading stays a matter of
 # seconds.
 CLOSE_LOOK_EVENTS = 50_000
-FEWEST_STEPS_KEPT = 3  # so that one odd step does not speak for the job; chosen by hand
 
 
 def survey(
@@ -102,7 +102,8 @@ def representative(whole: Whole, kinds: Sequence[str] = ()) -> Timeline:
     `kinds`: of every step found, where they are known. Of several, one of each is in the run.
     """
     count = whole.steps.count
-    keep = max(FEWEST_STEPS_KEPT, count * CLOSE_LOOK_EVENTS // max(len(whole.told.events), 1))
+    # One odd step may not speak for the job.
+    keep = max(FEWEST_REPEATS, count * CLOSE_LOOK_EVENTS // max(len(whole.told.events), 1))
     if keep >= count or whole.steps.found_by == "span":
         return whole.told
     if len(set(kinds[:count])) > 1:

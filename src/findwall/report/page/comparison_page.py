@@ -17,9 +17,9 @@ from findwall.report.page.markup import (
     embedded_json,
     joined,
     listed,
-    prose,
     section,
 )
+from findwall.report.page.verdict_box import opening
 from findwall.report.page.whole_page import whole
 from findwall.report.printable_names import brief, fit
 
@@ -61,17 +61,13 @@ def compared_page(compared: Compared, version: str = "") -> str:
 
 
 def _verdict(compared: Compared) -> Markup:
-    title, sentence = words.verdict(compared)
-    kicker, _, named = title.partition(": ")
     sides = [
         element("div", element("dt", label), element("dd", text))
         for label, text in words.both_sides(compared)
     ]
     return element(
         "section",
-        element("p", kicker, class_="kicker"),
-        element("h1", named or kicker, class_=None if named else "visually-hidden", id="verdict-title"),
-        element("p", prose(sentence), class_="sentence"),
+        *opening(*words.verdict(compared)),
         element("dl", *sides, class_="sides"),
         id="verdict",
         aria_labelledby="verdict-title",

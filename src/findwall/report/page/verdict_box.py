@@ -24,14 +24,19 @@ def tone(diagnosis: Diagnosis) -> str:
     return f"wall-{wall.wall}"
 
 
-def top(diagnosis: Diagnosis) -> Markup:
-    title, sentence = phrases.verdict(diagnosis)
+def opening(title: str, sentence: str) -> tuple[Markup, ...]:
     kicker, _, named = title.partition(": ")
-    return element(
-        "section",
+    return (
         element("p", kicker, class_="kicker"),
         element("h1", named or kicker, class_=None if named else "visually-hidden", id="verdict-title"),
         element("p", prose(sentence), class_="sentence"),
+    )
+
+
+def top(diagnosis: Diagnosis) -> Markup:
+    return element(
+        "section",
+        *opening(*phrases.verdict(diagnosis)),
         _known(diagnosis),
         _first_fix(diagnosis),
         _figures(diagnosis),
