@@ -64,5 +64,10 @@ def format_calls(calls: float) -> str:
 
 
 def format_gib(value: float) -> str:
-    """Memory in GiB, or in MiB where it is little, for people."""
-    return f"{value:,.1f} GiB" if value >= 1 else f"{value * 1024:.3g} MiB"
+    """Memory in the largest binary unit of which there is one, for people."""
+    if value >= 1:
+        return f"{value:,.1f} GiB"
+    for unit, times in (("MiB", 1024), ("KiB", 1024**2)):
+        if value * times >= 1:
+            return f"{value * times:.3g} {unit}" if value * times < 100 else f"{value * times:.0f} {unit}"
+    return f"{value * GIB:.0f} B"

@@ -174,7 +174,7 @@ def _all(path: Path, memory: int) -> Data:
     finally:
         source.close()
     if source.cut_off:
-        raise InputError(f"{path} is damaged: {' '.join(source.notes)}", HINT)
+        raise InputError(f"{path} is damaged: the compressed file is cut off or broken.", HINT)
     seconds = LEAST_SECONDS + len(found) // BYTES_A_SECOND
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     return found

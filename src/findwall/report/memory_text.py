@@ -24,10 +24,10 @@ def ran_out(diagnosis: Diagnosis) -> bool:
     return nothing_else and diagnosis.memory.oom is not None and not is_alone(diagnosis)
 
 
-def facts(memory: Memory) -> list[tuple[str, str]]:
+def facts(memory: Memory, with_peak: bool = True) -> list[tuple[str, str]]:
     """The figures beside the table, each with its label."""
     found = [
-        ("peak", peak(memory)),
+        ("peak", peak(memory) if with_peak else ""),
         ("reserved", reserved(memory)),
         ("driver", driver(memory)),
         ("batch", batches(memory)),

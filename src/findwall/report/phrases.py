@@ -49,6 +49,8 @@ def job(diagnosis: Diagnosis) -> str:
     names = [PurePath(path).name or path for path in source.paths]
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     parts = [fit(clean(names[0]), 48) + more] if names else []
+    if memory_text.is_alone(diagnosis):  # which says nothing of the device
+        return " · ".join(parts)
     device = fit(clean(machine.device), 40) if machine.device else "unknown device"
     parts.append(f"{machine.count} × {device}" if (machine.count or 0) > 1 else device)
     if source.ranks > 1:

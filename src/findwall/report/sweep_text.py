@@ -17,7 +17,8 @@ ON_ROWS = {"knee": "knee", "smallest": "smallest within 5 %", "best": "best"}
 def to_text(sweep: Sweep, width: int = 80) -> str:
     """The answer first, then what it rests on."""
     said = [line for text in sweep.says for line in textwrap.wrap(clean(text), width)]
-    said_of = textwrap.fill(figures(sweep), width, initial_indent="  ", subsequent_indent="  ")
+    legend = "" if sweep.own is None else "> is the job's own size; "
+    said_of = textwrap.fill(legend + figures(sweep), width, initial_indent="  ", subsequent_indent="  ")
     return "\n".join([*said, "", *table(sweep), "", said_of]) + "\n"
 
 
@@ -83,8 +84,8 @@ def figures(sweep: Sweep) -> str:
     """What the table's figures are of."""
     of = {
         "allocated": "allocated on the device",
-        "resident": "resident memory of the job's processes; predicted: what they need, to that with freed "
-        "memory that the C library keeps",
+        "resident": "resident memory of the job's processes; predicted: from what they need to what they "
+        "take with freed memory that the C library keeps",
     }
     what = f"peak: {of[sweep.memory_of]}; " if sweep.memory_of in of else ""
     limit = f"{format_gib(sweep.limit_gib)} can be had; " if sweep.limit_gib is not None else ""

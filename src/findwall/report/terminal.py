@@ -135,7 +135,7 @@ def _rest(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> Iterator[Renderab
 def _memory(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> Iterator[RenderableType]:
     """What the allocator held: figures, kinds, lines, and what would make it less."""
     memory = diagnosis.memory
-    yield _labelled(memory_text.facts(memory))
+    yield _labelled(memory_text.facts(memory, with_peak=memory_text.is_alone(diagnosis)))  # else: the speed
     for line in memory_text.table(memory, width, glyphs.recoverable):
         yield Text(line, no_wrap=True, overflow="ellipsis")
     yield from _list("what makes it smaller", [Text(line) for line in memory_text.rungs(memory)], RUNGS_SHOWN)

@@ -169,7 +169,7 @@ WORDS: dict[str, Words] = {
     "activations, and what was there before is not split into parameters and state.",
     "memory/optimizer-peaks": "The peak is in the optimizer's step, so a smaller batch, bf16 autocast and "
     "activation checkpointing cannot lower it.",
-    "memory/ends-elsewhere": "The events end {off_gib:.3f} GiB away from what the segments hold: something "
+    "memory/ends-elsewhere": "The events end {off_gib:gib} away from what the segments hold: something "
     "allocated or freed while the snapshot was made.",
     "memory/unpaired": "{count:,} of {events:,} events lack their other half, so figures of the past may be "
     "a little off.",
