@@ -18,8 +18,9 @@ ENGINE = "autograd::engine::evaluate_function: AddmmBackward0"
 class Trace:
     """One thread; every row and every event takes a microsecond."""
 
-    def __init__(self, device: int = -1, before: int = 0, block: int = 512) -> None:
+    def __init__(self, device: int = -1, before: int = 0, block: int = 512, numbers: str = "") -> None:
         self.events: list[dict[str, Any]] = []
+        self._args = {"args": {"Input Dims": [[8, 8]], "Input type": [numbers]}} if numbers else {}
         self.held: dict[str, tuple[int, int]] = {}
         self._device, self._block = device, block
         self._now, self._next, self.total, self.peak = 1000, 1 << 30, before, before
@@ -28,9 +29,8 @@ class Trace:
     def row(self, name: str, category: str = "cpu_op", thread: int = 7) -> Iterator[None]:
         start = self._tick()
         yield
-        self._note(
-            {"ph": "X", "cat": category, "name": name, "ts": start, "dur": self._tick() - start}, thread
-        )
+        row = {"ph": "X", "cat": category, "name": name, "ts": start, "dur": self._tick() - start}
+        self._note(row | (self._args if category == "cpu_op" else {}), thread)
 
     def make(self, name: str, size: int, thread: int = 7) -> None:
         size = -(-size // self._block) * self._block

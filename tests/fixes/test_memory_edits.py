@@ -13,13 +13,15 @@ from findwall.memory.lives import total
 from findwall.memory.memory_ladder import Rung, predicted
 from findwall.memory.played_memory import batch_lines, largest_batch, played, with_batch
 from findwall.memory.traced_history import traced_history
+from findwall.model.claims import Claim
+from findwall.report.words import spoken
 from memory_traces import HIDDEN, MIB, PASSING, WEIGHTS, Trace, train
 
 MODEL = sum(WEIGHTS)
 
 
-def recorded(folder: Path, **how: bool) -> DeviceMemoryFacts:
-    trace = Trace()
+def recorded(folder: Path, numbers: str = "", **how: bool) -> DeviceMemoryFacts:
+    trace = Trace(numbers=numbers)
     _build(trace)
     train(trace, steps=3, first_state=True, **how)
     history = traced_history(trace.timeline(folder))
@@ -109,6 +111,15 @@ def test_autocast_adds_two_bytes_a_weight(tmp_path: Path) -> None:
 
 def test_a_job_that_casts_its_weights_is_not_told_to(tmp_path: Path) -> None:
     assert not {"bf16-autocast", "pure-bf16"} & rungs(recorded(tmp_path, casts=True)).keys()
+
+
+@pytest.mark.parametrize("numbers", ["c10::BFloat16", "c10::Half", "float", ""])
+def test_sixteen_bits_are_for_who_multiplies_in_more(tmp_path: Path, numbers: str) -> None:
+    found = rungs(recorded(tmp_path, numbers=numbers))
+    told = {one.if_wide for name, one in found.items() if name in ("bf16-autocast", "pure-bf16")}
+    assert told == {"float": {False}, "": {True}}.get(numbers, set())
+    asks = Claim("memory-rung/pure-bf16", {"peak_gib": 1.0, "saves_gib": 1.0, "if_wide": numbers == ""})
+    assert ("if it is in fp32 today" in spoken(asks)) == (numbers == "")
 
 
 def test_blocks_are_the_calls_of_one_module(tmp_path: Path) -> None:

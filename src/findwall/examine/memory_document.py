@@ -236,6 +236,7 @@ def _rung(facts: DeviceMemoryFacts, one: Rung, total: int | None) -> MemoryRung:
         "count": one.count,
         "price": one.price,
         "longer_share": one.longer or None,
+        "if_wide": one.if_wide,
     }
     claim = Claim(
         f"memory-rung/{one.fix}",

@@ -22,6 +22,7 @@ class DeviceMemoryFacts:
     ) -> None:
         self.history, self.stacks, self._marked = history, stacks or CallStacks(whole), whole.marked
         self._known = None if whole.known is None else whole.known.on(history.device)
+        self.is_narrow = whole.is_narrow  # most products are of 16-bit numbers; None: nobody knows
 
     @cached_property
     def walk(self) -> Walk:

@@ -36,6 +36,7 @@ class Rung(msgspec.Struct, frozen=True):
     line: int = -1  # of the job that it concerns; -1: nobody knows it
     count: int = 0  # of what it concerns: blocks, attentions, parts of a batch, ranks
     module: str = ""  # the class of what it concerns, where that is known
+    if_wide: bool = False  # only of a job that computes in fp32, and nobody knows whether this one does
 
 
 def rung(fix: str, *peaks: int, **more: Any) -> Rung:

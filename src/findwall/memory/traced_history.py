@@ -43,6 +43,8 @@ from findwall.step.links import BACKWARD as ENGINE
 _PASSED_OVER = re.compile(rf"{PROFILER_STEP.pattern}|^<built-in ")
 _MODULE = re.compile(r"^nn\.Module: ")
 _NUMBERED_MODULE = re.compile(r"^(nn\.Module: .+?)_\d+$")
+_PRODUCT = re.compile(r"^aten::(?:addmm|mm|baddbmm|bmm|convolution)$")
+_SIXTEEN_BITS = ("bfloat16", "half")
 
 
 def traced_history(timeline: Timeline, known: KnownMemory | None = None) -> MemoryHistory | None:
@@ -64,8 +66,27 @@ def traced_history(timeline: Timeline, known: KnownMemory | None = None) -> Memo
         around.stacks,
         of="requested" if on_host else "allocated",  # a device's allocator tells the size of its blocks
         known=known,
+        is_narrow=_is_narrow(timeline),
     )
     return history if on_host else _split(history)
+
+
+def _is_narrow(timeline: Timeline) -> bool | None:
+    given, times = np.unique(
+        timeline.events.inputs[timeline.rows_named(_PRODUCT, Kind.OP)], return_counts=True
+    )
+    told = [
+        (first.lower().endswith(_SIXTEEN_BITS), count)
+        for one, count in zip(given.tolist(), times.tolist(), strict=True)
+        if (first := _first_type(timeline.details.inputs_of(one)))
+    ]
+    narrow = sum(count for is_one, count in told if is_one)
+    return narrow > MAJORITY_SHARE * sum(count for _, count in told) if told else None
+
+
+def _first_type(inputs: Inputs | None) -> str:
+    types = inputs.types if inputs is not None else []
+    return types[0] if types and isinstance(types[0], str) else ""
 
 
 def _device(

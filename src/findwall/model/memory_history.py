@@ -170,6 +170,7 @@ class MemoryHistory(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     known: KnownMemory | None = None  # of its end, where the job was asked
     of: Literal["requested", "allocated"] = "requested"  # what sizes are of: as asked for, or whole blocks
+    is_narrow: bool | None = None  # most products are of 16-bit numbers; None: the recording does not say
 
 
 class SnapshotRun(Run, frozen=True, kw_only=True):

@@ -35,7 +35,8 @@ def _all_of_it(facts: DeviceMemoryFacts) -> Iterator[Rung]:
     lives = facts.walk.lives
     whole = ForwardFormats(facts).counts | (facts.kinds == WORKSPACE) | facts.sums_in_parts
     half = played(facts).sized(np.where(whole, lives.asked, lives.asked // 2))
-    yield rung("pure-bf16", half.and_also(*_summed_wide(facts)).peak, half.peak, price="training")
+    peaks = half.and_also(*_summed_wide(facts)).peak, half.peak
+    yield rung("pure-bf16", *peaks, price="training", if_wide=facts.is_narrow is None)
 
 
 def _weights(facts: DeviceMemoryFacts) -> Mask:
@@ -61,7 +62,10 @@ def _summed_wide(facts: DeviceMemoryFacts) -> tuple[I64, I64, I64]:
 
 
 def _is_narrow(facts: DeviceMemoryFacts) -> bool:
-    """Whether the job casts most of its weights: then it uses autocast already."""
+    """Whether the job multiplies in 16 bits; where nobody knows the formats, whether it casts most of its
+    weights, as autocast does."""
+    if facts.is_narrow is not None:
+        return facts.is_narrow
     lives = facts.walk.lives
     casts = [stack for stack in np.unique(lives.stack).tolist() if facts.stacks.ops(stack) & CASTS]
     made = (facts.born_in == FORWARD) & np.isin(lives.stack, casts)
@@ -84,7 +88,7 @@ def _autocast(facts: DeviceMemoryFacts) -> Iterator[Rung]:
         given = played(facts).sized(np.where(forward.narrow | narrow, lives.asked // 2, lives.asked))
         given = given.and_also(*_copies(facts)).and_also(*forward.also()).and_also(*backward.also())
         peaks += [given.and_also(*_summed_wide(facts)).peak, given.peak]
-    yield rung("bf16-autocast", *peaks, price="numerics")
+    yield rung("bf16-autocast", *peaks, price="numerics", if_wide=facts.is_narrow is None)
 
 
 def _knows_ops(facts: DeviceMemoryFacts) -> bool:

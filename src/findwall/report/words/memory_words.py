@@ -189,8 +189,12 @@ WORDS: dict[str, Words] = {
     "memory-rung/sgd": _rung("train with plain SGD instead of Adam"),
     "memory-rung/offload-state": _rung("keep the optimizer's state in the host's memory"),
     "memory-rung/set-to-none": _rung("call `optimizer.zero_grad(set_to_none=True)` before the forward pass"),
-    "memory-rung/bf16-autocast": _rung("run forward under `torch.autocast(device, torch.bfloat16)`"),
-    "memory-rung/pure-bf16": _rung("train the whole model in bf16: `model.to(torch.bfloat16)`"),
+    "memory-rung/bf16-autocast": _rung(
+        "run forward under `torch.autocast(device, torch.bfloat16)`[[{if_wide:if}, if it runs in fp32 today]]"
+    ),
+    "memory-rung/pure-bf16": _rung(
+        "train the whole model in bf16[[{if_wide:if}, if it is in fp32 today]]: `model.to(torch.bfloat16)`"
+    ),
     "memory-rung/zero-1": _rung("spread the optimizer's state over {count} ranks (ZeRO-1)"),
     "memory-rung/zero-2": _rung("spread gradients and the optimizer's state over {count} ranks (ZeRO-2)"),
     "memory-rung/zero-3": _rung("spread the whole model over {count} ranks (ZeRO-3, `fully_shard`)"),
