@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from examples import drawn
+from findwall.fixes import memory_edits
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
+from findwall.memory.memory_ladder import predicted
 from findwall.memory.memory_phases import PHASES
 from findwall.memory.plain_pickle import PlainPickle
 from findwall.memory.snapshot_shape import history
@@ -115,6 +117,20 @@ def test_gradients_of_the_step_before_are_gradients() -> None:
         train_step(job)
     facts = facts_of(job)
     assert at(facts, -1)["gradients"] == WEIGHTS and at(facts, -1)["parameters"] == WEIGHTS
+
+
+def test_a_ring_that_begins_within_backward_tells_no_parameters() -> None:
+    """Copies of the few gradients that were seen are no model, and there is no forward to make larger."""
+    job = trained(steps=1, new_state=True)
+    seen = [place for place, one in enumerate(job.events) if one["size"] == WEIGHT + 4096]
+    del job.events[: seen[0]]  # the last but one gradient comes now
+    facts = facts_of(job)
+    found = at(facts, facts.peak)
+    assert stretches(facts)[0] == "backward" and facts.walk.off_by == 0
+    assert "parameters" not in found and found["gradients"] == 2 * WEIGHT + 4096
+    rungs = {one.fix for one in predicted(facts, memory_edits())}
+    assert not facts.trains and facts_of(trained()).trains
+    assert not {"sgd", "8-bit-optimizer", "zero-1"} & rungs
 
 
 def test_no_kind_without_stacks() -> None:

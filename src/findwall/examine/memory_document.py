@@ -262,7 +262,7 @@ def _fits(one: Rung, total: int | None) -> bool | None:
 
 def _batches(facts: DeviceMemoryFacts, total: int | None) -> list[MemoryBatch]:
     """Twice and four times the batch, of a job that trains."""
-    if not len(facts.backward_starts):
+    if not facts.trains:
         return []
     found = [(factor, rung("", *(one.peak for one in with_batch(facts, factor)))) for factor in LARGER]
     return [
@@ -272,7 +272,9 @@ def _batches(facts: DeviceMemoryFacts, total: int | None) -> list[MemoryBatch]:
 
 
 def _largest(facts: DeviceMemoryFacts, total: int | None) -> float | None:
-    return largest_batch(facts, total) if total and len(facts.backward_starts) else None
+    if not total or not facts.trains:
+        return None
+    return largest_batch(facts, round(total / facts.reserved_times))
 
 
 def _said(memory: Memory) -> Claim:
@@ -302,7 +304,7 @@ def _remarks(facts: DeviceMemoryFacts, memory: Memory) -> list[Claim]:
         return [Claim("memory/no-recording")]
     if not facts.phases.is_known:
         found.append(Claim("memory/no-stacks"))
-    elif not len(facts.backward_starts) and facts.history.passes is None:
+    elif not len(facts.phases.whole_backwards) and facts.history.passes is None:
         found.append(Claim("memory/no-backward"))
     if memory.phase == "optimizer":
         found.append(Claim("memory/optimizer-peaks"))

@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from findwall.memory.call_stacks import CallStacks
 from findwall.memory.lives import Mask, Walk, walk
-from findwall.memory.memory_kinds import kinds
-from findwall.memory.memory_phases import BACKWARD, Phases, phases
-from findwall.model.memory_history import I32, I64, CodeFrame, DeviceHistory, MemoryHistory
+from findwall.memory.memory_kinds import GRADIENTS, kinds
+from findwall.memory.memory_phases import BACKWARD, FORWARD, Phases, phases
+from findwall.model.memory_history import HOST, I32, I64, CodeFrame, DeviceHistory, MemoryHistory
 
 
 class DeviceMemoryFacts:
@@ -74,6 +74,26 @@ class DeviceMemoryFacts:
     def most_reserved(self) -> int:
         total = int(self.history.segments.total.sum())
         return max(int(self.walk.reserved.max()), total) if len(self.walk.reserved) else total
+
+    @property
+    def reserved_times(self) -> float:
+        """How many times the peak was taken from the driver for it; on the host nothing is."""
+        is_told = self.peak_bytes and self.history.device != HOST
+        return max(self.most_reserved / self.peak_bytes, 1.0) if is_told else 1.0
+
+    @cached_property
+    def weights(self) -> I64:
+        """Sizes of the gradients of one step; none where no backward pass was recorded as a whole."""
+        stretch = self.phases.stretch_of(self.walk.lives.born)
+        rows = np.flatnonzero((self.kinds == GRADIENTS) & np.isin(stretch, self.phases.whole_backwards))
+        most = np.bincount(stretch[rows]).argmax() if len(rows) else -1
+        found: I64 = self.walk.lives.asked[rows[stretch[rows] == most]]
+        return found
+
+    @property
+    def trains(self) -> bool:
+        """Whether a forward pass was recorded with the backward pass that follows it."""
+        return bool(((self.phases.phase[:-1] == FORWARD) & (self.phases.phase[1:] == BACKWARD)).any())
 
     @cached_property
     def backward_starts(self) -> I64:

@@ -142,12 +142,11 @@ class _Sorting:
         """What was there before the first forward, by whole copies of the gradients."""
         lives = self._lives
         standing = ((lives.born == BEFORE) | (self._phase == SET_UP)) & (self.found != WORKSPACE)
-        backwards = np.flatnonzero(self._phases.phase == BACKWARD).tolist()
         self.found[standing & (lives.born != BEFORE)] = np.where(self._never_dies, KEPT, INPUTS)[
             standing & (lives.born != BEFORE)
         ]
-        whole = [at for at in backwards if self._phases.end(at) < self._phases.count]
-        if not whole:
+        whole = self._phases.whole_backwards
+        if len(whole) == 0:
             self._forward_alone(standing)
             return
         wanted = self._wanted(standing, (self.found == GRADIENTS) & (self._stretch == whole[0]))

@@ -52,6 +52,12 @@ class Phases(msgspec.Struct, frozen=True):
         return int(self.start[stretch + 1]) if stretch + 1 < len(self.start) else self.count
 
     @property
+    def whole_backwards(self) -> I64:
+        """Backward passes, as stretches, of which beginning and end were recorded."""
+        found: I64 = np.flatnonzero(self.phase == BACKWARD)
+        return found[(found > 0) & (found < len(self.phase) - 1)]
+
+    @property
     def is_known(self) -> bool:
         return bool((self.phase != UNKNOWN).any())
 

@@ -11,11 +11,11 @@ import re
 import msgspec
 import numpy as np
 
-from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
+from findwall.memory.device_memory import device_memory
 from findwall.memory.lives import BEFORE, walk
-from findwall.memory.memory_kinds import GRADIENTS, STATE, holder
-from findwall.memory.memory_phases import BACKWARD
-from findwall.model.events import Bool, Kind, MemorySamples, Timeline
+from findwall.memory.memory_kinds import STATE, holder
+from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.events import Bool, Inputs, Kind, MemorySamples, Timeline
 from findwall.model.memory_history import (
     ALLOC,
     ALLOCATED,
@@ -158,7 +158,7 @@ def _split(history: MemoryHistory) -> MemoryHistory:
     parts = []
     for facts in device_memory(history):
         blocks = facts.history.blocks
-        sizes = _gradients(facts)
+        sizes = facts.weights
         unknown = np.flatnonzero(blocks.address == 0)
         if len(unknown) == 0 or len(sizes) == 0:
             parts.append(facts.history)
@@ -175,16 +175,6 @@ def _split(history: MemoryHistory) -> MemoryHistory:
         # Places nobody has: blocks are told apart by them.
         parts.append(_with_blocks(kept, np.arange(1, len(pieces) + 1, dtype=np.uint64), pieces))
     return msgspec.structs.replace(history, devices=tuple(parts))
-
-
-def _gradients(facts: DeviceMemoryFacts) -> I64:
-    """Sizes of the gradients of the first backward pass that is over."""
-    phases, lives = facts.phases, facts.walk.lives
-    whole = [at for at in np.flatnonzero(phases.phase == BACKWARD) if phases.end(int(at)) < phases.count]
-    if not whole:
-        return np.zeros(0, np.int64)
-    first: I64 = lives.asked[(facts.kinds == GRADIENTS) & (phases.stretch_of(lives.born) == whole[0])]
-    return first
 
 
 # -- what runs around an event -----------------------------------------------------------------------------

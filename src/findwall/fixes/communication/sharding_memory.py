@@ -49,15 +49,10 @@ def over_ranks(facts: DeviceMemoryFacts, ranks: int) -> list[Rung]:
 
 def _share(facts: DeviceMemoryFacts, ranks: int) -> float:
     """Of the state what the first rank has: whole weights, the largest first, each to who has least."""
-    stretch = facts.phases.stretch_of(facts.walk.lives.born)
-    rows = np.flatnonzero((facts.kinds == GRADIENTS) & (facts.born_in == BACKWARD))
-    if len(rows) == 0:
-        return 1 / ranks
-    sizes = facts.walk.lives.asked[rows[stretch[rows] == np.bincount(stretch[rows]).argmax()]]
     held = [0] * ranks
-    for size in sorted(sizes.tolist(), reverse=True):
+    for size in sorted(facts.weights.tolist(), reverse=True):
         held[held.index(min(held))] += size
-    return held[0] / max(sum(held), 1)
+    return held[0] / sum(held) if sum(held) else 1 / ranks
 
 
 def _parts(facts: DeviceMemoryFacts, rows: Mask, share: float) -> Played:

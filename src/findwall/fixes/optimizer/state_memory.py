@@ -25,7 +25,7 @@ def _optimizers(facts: DeviceMemoryFacts) -> Iterator[Rung]:
     bare = played(facts).without(_passing(facts))
     line = _line(facts, _passing(facts) if _passing(facts).any() else facts.kinds == STATE)
     yield rung("fused-optimizer", bare.peak, line=line)
-    if not later.any() or not len(_weights(facts)):
+    if not later.any() or not len(facts.weights):
         return
     eighth = np.where(first | later, bare.lives.asked * BYTES_OF_EIGHT_BITS, bare.lives.asked)
     yield rung("8-bit-optimizer", bare.sized(eighth).peak, price="numerics", line=line)
@@ -48,40 +48,28 @@ def _copies(facts: DeviceMemoryFacts) -> tuple[Mask, Mask]:
     """The first value of each weight in the state, and all others."""
     rows = np.flatnonzero(facts.kinds == STATE)
     asked = facts.walk.lives.asked
-    weights = _weights(facts)
     first, later = np.zeros(len(asked), np.bool_), np.zeros(len(asked), np.bool_)
     # Some optimizers write their state anew in every step: of each moment of birth so many are the first.
     key = np.stack([asked[rows], facts.phases.stretch_of(facts.walk.lives.born[rows])])
     distinct, place = np.unique(key, axis=1, return_inverse=True)
     for at, size in enumerate(distinct[0].tolist()):
         mine = rows[place.reshape(-1) == at]
-        count = int((weights == size).sum())
+        count = int((facts.weights == size).sum())
         first[mine[:count]] = True
         later[mine[count:]] = True
     return first, later
 
 
-def _weights(facts: DeviceMemoryFacts) -> I64:
-    """The sizes of the gradients of one step."""
-    lives = facts.walk.lives
-    rows = np.flatnonzero((facts.kinds == GRADIENTS) & (lives.born >= 0))
-    if len(rows) == 0:
-        return np.zeros(0, np.int64)
-    stretch = facts.phases.stretch_of(lives.born[rows])
-    sizes: I64 = lives.asked[rows[stretch == np.bincount(stretch).argmax()]]
-    return sizes
-
-
 def _in_lists(bare: Played) -> Played:
     """Adam's arithmetic for all weights together: a copy of them all beside the state."""
     born, died = _steps(bare.facts.phases)
-    return bare.and_also(born, died, np.full(len(born), int(_weights(bare.facts).sum())))
+    return bare.and_also(born, died, np.full(len(born), int(bare.facts.weights.sum())))
 
 
 def _one_by_one(bare: Played) -> Played:
     """The same for one weight after the other: two copies of one."""
     born, died = _steps(bare.facts.phases)
-    return bare.and_also(born, died, np.full(len(born), 2 * int(_weights(bare.facts).max())))
+    return bare.and_also(born, died, np.full(len(born), 2 * int(bare.facts.weights.max())))
 
 
 def _steps(phases: Phases) -> tuple[I64, I64]:

@@ -165,7 +165,7 @@ WORDS: dict[str, Words] = {
     "`torch.cuda.memory._record_memory_history()` first to see what peaks.",
     "memory/no-stacks": "The events have no Python stacks, so the phase and the kind of most memory are "
     'unknown. `torch.cuda.memory._record_memory_history(stacks="all")` records them.',
-    "memory/no-backward": "No backward pass was recorded: what forward made and nobody freed counts as "
+    "memory/no-backward": "No whole backward pass was recorded: what forward made and nobody freed counts as "
     "activations, and what was there before is not split into parameters and state.",
     "memory/optimizer-peaks": "The peak is in the optimizer's step, so a smaller batch, bf16 autocast and "
     "activation checkpointing cannot lower it.",
