@@ -9,7 +9,7 @@ from findwall.fixes import memory_edits
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
 from findwall.memory.fragments import fragments, needless_calls
 from findwall.memory.memory_growth import growth
-from findwall.memory.memory_ladder import Rung, ladder
+from findwall.memory.memory_ladder import Rung, ladder, predicted
 from findwall.memory.plain_pickle import PlainPickle
 from findwall.memory.played_memory import played, with_batch
 from findwall.memory.snapshot_shape import history
@@ -115,6 +115,25 @@ def test_checkpointed_blocks_come_back_in_backward() -> None:
     found = rung(transformer(), "checkpoint-blocks")
     assert found.count == BLOCKS and found.longer > 0
     assert found.mid == pytest.approx(transformer(checkpointed=True).peak, rel=0.06)
+
+
+@pytest.mark.parametrize("of_torch", [True, False])
+def test_only_an_optimizer_of_torchs_has_its_switches(of_torch: bool) -> None:
+    """Another's step is below torch's wrapper, too."""
+    job, where = Recorder(), ("/site-packages/torch/optim/adamw.py:7:step", *STEP[1:]) if of_torch else STEP
+    build(job)
+    with job.recording():
+        for _ in range(2):
+            for layer in range(2):
+                job.alloc(f"hidden{layer}", MIB, FORWARD)
+            for layer in range(2):
+                job.alloc(f"grad{layer}", 4 * MIB + layer * 4096, BACKWARD)
+                job.free(f"hidden{layer}", BACKWARD)
+            job.alloc("update", 8 * MIB, where)
+            for name in ("update", "grad0", "grad1"):
+                job.free(name, where)
+    found = {one.fix for one in predicted(facts_of(job), memory_edits())}
+    assert "fused-optimizer" in found and ("single-tensor-optimizer" in found) == of_torch
 
 
 def test_half_the_batch_halves_what_follows_it() -> None:

@@ -17,6 +17,7 @@ MAIN_ROOTS = ("<module>", "_run_module_as_main", "_run_code")
 THREAD_ROOTS = ("_bootstrap", "_bootstrap_inner")
 _OPTIMIZER = re.compile(r"(?:^|/)torch/optim/optimizer\.py$")  # its wrapper is below any optimizer's step
 _NO_STEP = ("zero_grad", "_patched_zero_grad", "add_param_group", "load_state_dict", "state_dict")
+_OF_TORCH = re.compile(r"(?:^|/)torch/")
 _MODULE_CALL = re.compile(r"(?:^|/)torch/nn/modules/module\.py$")
 STEP_MARK = "Optimizer.step#"  # how torch names an optimizer's step
 _OP = re.compile(r"^(?:at::_ops::(?=\w+::(?:call|redispatch)\b)|aten::)(\w+?)(?:::|$)")
@@ -63,6 +64,13 @@ class CallStacks:
                 or (bool(_OPTIMIZER.search(frame.file)) and frame.name not in _NO_STEP)
             )
         )
+
+    @cached_property
+    def others_update(self) -> Mask:
+        """Stacks in which code that is not torch's computes an update: it has none of torch's switches."""
+        innermost = (self.python(stack)[:1] for stack in range(len(self._stacks)))
+        found = [any(not _OF_TORCH.search(frame.file) for frame in first) for first in innermost]
+        return self.updates & np.array([*found, False], np.bool_)
 
     @cached_property
     def calls_module(self) -> Mask:

@@ -31,8 +31,9 @@ def _optimizers(facts: DeviceMemoryFacts) -> Iterator[Rung]:
     yield rung("8-bit-optimizer", bare.sized(eighth).peak, price="numerics", line=line)
     yield rung("sgd-momentum", bare.without(later).peak, price="training", line=line)
     yield rung("sgd", bare.without(first | later).peak, price="training", line=line)
-    yield rung("foreach-optimizer", _in_lists(bare).peak, line=line)
-    yield rung("single-tensor-optimizer", _one_by_one(bare).peak, price="time", line=line)
+    if not facts.stacks.others_update[facts.walk.lives.stack[_passing(facts)]].any():
+        yield rung("foreach-optimizer", _in_lists(bare).peak, line=line)
+        yield rung("single-tensor-optimizer", _one_by_one(bare).peak, price="time", line=line)
     if facts.history.device != HOST:
         held = facts.kinds == STATE
         yield rung("offload-state", bare.without(held).peak, price="host", line=line)
