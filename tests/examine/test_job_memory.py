@@ -13,6 +13,7 @@ import pytest
 
 from captures import FIXTURES
 from findwall.examine import examine
+from findwall.examine.memory_document import run_memory
 from findwall.model.answers.memory_answer import (
     CaughtFailures,
     FailureGrowth,
@@ -36,6 +37,8 @@ from findwall.report.page.whole_page import to_page
 from findwall.report.redacted import redacted
 from findwall.report.terminal import to_text
 from memory_samples import LOGITS, Recorder, trained
+from memory_traces import WEIGHTS, train
+from memory_traces import Trace as DrawnTrace
 
 GIB, MIB = 1 << 30, 1 << 20
 NS = 10**9
@@ -108,6 +111,33 @@ def test_a_trace_and_a_snapshot_make_one_document(tmp_path: Path) -> None:
     assert sum(row.gib for row in memory.kinds) == pytest.approx(memory.peak_gib)
     assert memory.lines and memory.ladder and memory.fragmentation is not None
     assert alone.memory.kinds == [] and alone.memory.of == "allocated"
+
+
+def test_what_a_snapshot_cannot_tell_comes_from_the_trace_beside_it(tmp_path: Path) -> None:
+    """Its stacks are of Python alone, so no op is known: which products autocast would make narrow, say."""
+    run = read_run_folder(folder(tmp_path, trained(steps=3)))
+    trace = DrawnTrace(device=0, before=3 * sum(WEIGHTS))
+    train(trace, steps=3)
+    both = msgspec.structs.replace(run.first, timeline=trace.timeline(tmp_path))
+    alone = {one.fixes[0] for one in run_memory(run, run.first)[0].ladder}
+    memory = run_memory(msgspec.structs.replace(run, ranks=(both,)), both)[0]
+    rungs = {one.fixes[0]: one for one in memory.ladder}
+    assert alone and "pure-bf16" not in alone and rungs.keys() == alone | {"pure-bf16"}
+    assert memory.of == "requested" and memory.peak_gib is not None
+    assert rungs["pure-bf16"].peak_gib.mid == pytest.approx(memory.peak_gib / 2, rel=0.01)
+
+
+@pytest.mark.parametrize(("total", "fits"), [(110, True), (70, None), (10, False)])
+def test_what_torch_reserves_for_it_has_to_fit_too(tmp_path: Path, total: int, fits: bool | None) -> None:
+    """Some 60 MiB at the peak, and half as much again is taken from the driver for it."""
+    job = trained(steps=3)
+    job.alloc("cached", job.peak // 2)
+    job.free("cached")
+    memory = read(folder(tmp_path, job, trace=False, total_memory=total * MIB)).memory
+    assert next(one for one in memory.ladder if one.fixes == ["zero-1"]).fits is fits
+    same = read(folder(tmp_path / "other", trained(steps=3), trace=False, total_memory=total * MIB)).memory
+    assert memory.largest_batch is not None and same.largest_batch is not None
+    assert memory.largest_batch < 0.9 * same.largest_batch or total < 110
 
 
 def test_a_peak_outside_the_recorded_steps_is_told(tmp_path: Path) -> None:

@@ -7,22 +7,20 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from findwall.agent.allocations.failure_claim import caught_claim, failure_claim
-from findwall.examine.memory_document import memory_found, peaked_elsewhere, traced_memory
+from findwall.examine.memory_document import of_snapshot, of_trace, run_memory
 from findwall.memory.device_memory import device_memory
 from findwall.memory.played_memory import batch_lines, between_steps
 from findwall.memory.steady_growth import SteadyGrowth, steady_growth
-from findwall.memory.traced_history import traced_history
 from findwall.model.answers.memory_answer import Memory, MemoryGrowth, OutOfMemory
 from findwall.model.arms import BatchLines
 from findwall.model.claims import Claim, Figure, lines
 from findwall.model.measured_run import Rank, Run
-from findwall.model.memory_history import RecordedRank
 from findwall.units import GIB, SECONDS_PER_HOUR
 
 
 def with_job(run: Run, speaks: Rank) -> tuple[Memory, list[Claim]]:
     """The memory of the document, and what is to be remarked on it. `speaks`: the rank whose trace counts."""
-    memory, remarks = _recorded(run, *traced_memory(run, speaks))
+    memory, remarks = run_memory(run, speaks)
     oom = failed(run)
     caught = next((rank.caught for rank in run.ranks if rank.caught is not None), None)
     # A recording that holds a failure the job lived on after says more of it than nothing.
@@ -43,31 +41,12 @@ def failed(run: Run) -> OutOfMemory | None:
     return next((rank.oom for rank in run.ranks if rank.oom is not None), None)
 
 
-def _recorded(run: Run, traced: Memory, on_trace: list[Claim]) -> tuple[Memory, list[Claim]]:
-    """A snapshot says more than a trace."""
-    histories = (rank.memory for rank in run.ranks if isinstance(rank, RecordedRank))
-    history = next((one for one in histories if one is not None), None)
-    if history is None:
-        return traced, on_trace
-    total = round(traced.total_gib * GIB) if traced.total_gib else None
-    memory, remarks = memory_found(history, total)
-    if memory.peak_gib is None:
-        return traced, remarks
-    if memory.curve is None:
-        memory.curve = traced.curve
-    return memory, [*remarks, *peaked_elsewhere(memory, run.peak_memory)]
-
-
 def recorded_batches(run: Run) -> BatchLines:
     """What of the recorded steps stays and what grows with the batch; nothing where none was recorded, or no
     step that trains."""
-    rank = run.first
-    told = rank.known_at_trace if isinstance(rank, RecordedRank) else None
-    history = rank.memory if isinstance(rank, RecordedRank) else None
-    if history is None and rank.timeline is not None:
-        history = traced_history(rank.timeline, told)
+    history = of_snapshot(run.first) or of_trace(run.first)
     devices = device_memory(history) if history is not None else []
-    if not devices or not len(devices[0].backward_starts):
+    if not devices or not devices[0].trains:
         return BatchLines()
     return BatchLines(tuple(batch_lines(devices[0])), between_steps(devices[0]))
 

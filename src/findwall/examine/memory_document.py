@@ -65,18 +65,29 @@ def diagnose_memory(run: Run, history: MemoryHistory, ceilings: Ceilings) -> Dia
     )
 
 
-def traced_memory(run: Run, rank: Rank) -> tuple[Memory, list[Claim]]:
-    """Of a run with a trace: as much as the trace tells, else the totals that the job itself asked for."""
-    told = rank.known_at_trace if isinstance(rank, RecordedRank) else None
-    history = traced_history(rank.timeline, told) if rank.timeline is not None else None
-    total = device_total(run)
-    if history is None:
-        return totals(run), []
-    memory, remarks = memory_found(history, total)
-    return memory, [*remarks, *peaked_elsewhere(memory, run.peak_memory)]
+def run_memory(run: Run, rank: Rank) -> tuple[Memory, list[Claim]]:
+    """Of a run: what its snapshot tells, which says more than a trace; else what its trace tells, else the
+    totals that the job itself asked for. `rank`: the one whose trace counts."""
+    traced = of_trace(rank)
+    snapshot = next((one for one in map(of_snapshot, run.ranks) if one is not None), None)
+    for recorded, beside in ((snapshot, traced), (traced, None)):
+        devices = [] if recorded is None else device_memory(recorded)
+        if recorded is not None and devices:
+            memory, remarks = _found(recorded, devices, device_total(run), beside)
+            return memory, [*remarks, *_peaked_elsewhere(memory, run.peak_memory)]
+    return totals(run), []
 
 
-def peaked_elsewhere(memory: Memory, highest: int | None) -> list[Claim]:
+def of_trace(rank: Rank) -> MemoryHistory | None:
+    known = rank.known_at_trace if isinstance(rank, RecordedRank) else None
+    return None if rank.timeline is None else traced_history(rank.timeline, known)
+
+
+def of_snapshot(rank: Rank) -> MemoryHistory | None:
+    return rank.memory if isinstance(rank, RecordedRank) else None
+
+
+def _peaked_elsewhere(memory: Memory, highest: int | None) -> list[Claim]:
     """Recorded steps say what a peak is made of; the `highest` of the run, in bytes, may lie elsewhere."""
     held = memory.allocated_gib if memory.of == "requested" else memory.peak_gib
     if not highest or highest / GIB * NEARLY_ALL <= (held or 0.0):
@@ -84,25 +95,31 @@ def peaked_elsewhere(memory: Memory, highest: int | None) -> list[Claim]:
     return [Claim("memory/peaked-elsewhere", {"peak_gib": highest / GIB})]
 
 
-def memory_found(history: MemoryHistory, total: int | None = None) -> tuple[Memory, list[Claim]]:
-    """The memory of a document and what is to be remarked on it. `total`: bytes of the device, if known."""
-    return _found(history, device_memory(history), total)
-
-
 def _found(
-    history: MemoryHistory, devices: list[DeviceMemoryFacts], total: int | None
+    history: MemoryHistory,
+    devices: list[DeviceMemoryFacts],
+    total: int | None,
+    traced: MemoryHistory | None = None,
 ) -> tuple[Memory, list[Claim]]:
+    """`total`: bytes of the device, if known; `traced`: what a trace tells of the same steps."""
     if not devices:
         return Memory(None, None), []
     facts = devices[0]
-    memory = _memory(facts, devices, total)
+    also = [] if traced is None else device_memory(traced)
+    beside = next((one for one in also if one.history.device == facts.history.device), None)
+    memory = _memory(facts, devices, total, beside)
     memory.of = history.of
     if facts.history.device == HOST:
         memory.reserved_gib = None
     return memory, _remarks(facts, memory)
 
 
-def _memory(facts: DeviceMemoryFacts, devices: list[DeviceMemoryFacts], total: int | None) -> Memory:
+def _memory(
+    facts: DeviceMemoryFacts,
+    devices: list[DeviceMemoryFacts],
+    total: int | None,
+    beside: DeviceMemoryFacts | None,
+) -> Memory:
     walk, at = facts.walk, facts.peak
     held = int(walk.lives.held[facts.at_peak].sum())
     return Memory(
@@ -121,7 +138,7 @@ def _memory(facts: DeviceMemoryFacts, devices: list[DeviceMemoryFacts], total: i
             for one in growth(facts)
         ],
         oom=_oom(facts),
-        ladder=[_rung(facts, one, total) for one in ladder(facts, memory_edits())],
+        ladder=[_rung(facts, one, total) for one in ladder(facts, memory_edits(), beside)],
         batches=_batches(facts, total),
         largest_batch=_largest(facts, total),
         curve=_curve(facts),
@@ -247,17 +264,18 @@ def _rung(facts: DeviceMemoryFacts, one: Rung, total: int | None) -> MemoryRung:
     return MemoryRung(
         [one.fix],
         Range(one.low / GIB, one.mid / GIB, one.high / GIB),
-        fits=_fits(one, total),
+        fits=_fits(facts, one, total),
         price=one.price,
         longer_share=one.longer or None,
         claim=claim,
     )
 
 
-def _fits(one: Rung, total: int | None) -> bool | None:
-    if total is None or one.low <= total < one.high:
+def _fits(facts: DeviceMemoryFacts, one: Rung, total: int | None) -> bool | None:
+    """With all that torch reserves for it; where only what is allocated fits, nobody knows."""
+    if total is None or one.low <= total < one.high * facts.reserved_times:
         return None
-    return one.high <= total
+    return one.low <= total
 
 
 def _batches(facts: DeviceMemoryFacts, total: int | None) -> list[MemoryBatch]:
@@ -266,7 +284,7 @@ def _batches(facts: DeviceMemoryFacts, total: int | None) -> list[MemoryBatch]:
         return []
     found = [(factor, rung("", *(one.peak for one in with_batch(facts, factor)))) for factor in LARGER]
     return [
-        MemoryBatch(factor, Range(one.low / GIB, one.mid / GIB, one.high / GIB), _fits(one, total))
+        MemoryBatch(factor, Range(one.low / GIB, one.mid / GIB, one.high / GIB), _fits(facts, one, total))
         for factor, one in found
     ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -55,12 +55,29 @@ def predicted(facts: DeviceMemoryFacts, edits: Iterable[Edit]) -> list[Rung]:
     return [rung for edit in edits for rung in edit(facts)]
 
 
-def ladder(facts: DeviceMemoryFacts, edits: Iterable[Edit]) -> list[Rung]:
+def ladder(
+    facts: DeviceMemoryFacts, edits: Sequence[Edit], beside: DeviceMemoryFacts | None = None
+) -> list[Rung]:
     """Those that make the peak smaller: the cheap ones first, then by the tenths of the peak that they take
-    away, and what is alike in the order in which people try it."""
+    away, and what is alike in the order in which people try it.
+
+    `beside`: another recording of the same steps, for the changes that this one cannot tell, such as a
+    trace's ops beside a snapshot's lines.
+    """
     most = (1.0 - WORTH_A_RUNG) * facts.peak_bytes
-    found = [one for one in predicted(facts, edits) if one.high <= most]
-    return sorted(found, key=lambda one: _place(one, facts.peak_bytes))
+    found = {one.fix: one for one in predicted(facts, edits)}
+    if beside is not None and beside.peak_bytes:
+        for one in predicted(beside, edits):
+            found.setdefault(one.fix, _of_peak(one, facts.peak_bytes / beside.peak_bytes))
+    return sorted(
+        (one for one in found.values() if one.high <= most), key=lambda one: _place(one, facts.peak_bytes)
+    )
+
+
+def _of_peak(one: Rung, times: float) -> Rung:
+    """The same of a recording with another peak, and other lines."""
+    peaks = {name: round(getattr(one, name) * times) for name in ("low", "mid", "high")}
+    return msgspec.structs.replace(one, **peaks, line=-1)
 
 
 def _place(one: Rung, peak: int) -> tuple[int, int, int]:
