@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +17,7 @@ from findwall.agent.allocations.known_addresses import HOST, known_addresses
 from findwall.agent.allocations.memory_recording import STEPS, RecordingMemory
 from findwall.agent.allocations.memory_totals import MOST_LOOKS, PERIOD_NS, Totals
 from findwall.apply.registry import REGISTRY
-from findwall.machine.environment_host import Host
-from findwall.machine.host_memory import PAGE_BYTES, host_limit, resident
+from findwall.machine.host_memory import PAGE_BYTES, available_memory, host_limit, own_limits, resident
 from findwall.model.machine import Holding
 from findwall.model.measurement import KnownAddresses, Measurement
 from findwall.readers import open_run
@@ -92,12 +92,12 @@ def test_an_allocator_that_fails_is_asked_no_more() -> None:
     assert asked == [1] and totals.told(cuda.torch, 0).step == []
 
 
-def machine(root: Path, **files: str) -> Host:
+def machine(root: Path, **files: str) -> Path:
     for name, text in files.items():
         path = root / name.replace("__", "/")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return Host(environ={}, root=root, cores=1, affinity=None)
+    return root
 
 
 def test_on_a_cpu_what_is_resident_of_the_jobs_own_counts(tmp_path: Path) -> None:
@@ -120,10 +120,34 @@ def test_a_container_may_leave_less_than_the_machine(tmp_path: Path) -> None:
     group = tmp_path / "sys/fs/cgroup/job"
     group.mkdir(parents=True)
     (group / "memory.max").write_text("50000\n")
-    (group / "memory.current").write_text("48000\n")
+    (group / "memory.current").write_text("49000\n")
+    (group / "memory.stat").write_text("anon 5\ninactive_file 1000\n")  # which it gives back
     assert host_limit(host) == 400 * PAGE_BYTES + 2000
     (group / "memory.max").write_text("max\n")
     assert host_limit(host) == 400 * PAGE_BYTES + 65536
+    (tmp_path / "proc/self/cgroup").write_text("5:cpu,memory:/not/seen/here\n4:cpu:/\n")
+    old = tmp_path / "sys/fs/cgroup/memory"
+    old.mkdir()
+    (old / "memory.limit_in_bytes").write_text("5000\n")
+    (old / "memory.usage_in_bytes").write_text("0\n")
+    assert available_memory(tmp_path) == 5000
+    (tmp_path / "proc/self/cgroup").unlink()
+    assert available_memory(tmp_path) == 65536
+
+
+def test_a_limit_of_the_process_may_leave_less_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = {resource.RLIMIT_DATA: 9000, resource.RLIMIT_AS: 50_000}
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (limits[what], limits[what]))
+    root = machine(
+        tmp_path,
+        proc__meminfo="MemAvailable: 64 kB\n",
+        proc__self__status="VmSize:\t 10 kB\nVmData:\t 8 kB\n",
+    )
+    assert (own_limits(root), available_memory(root)) == ((9000, 9000 - 8192), 9000 - 8192)
+    limits[resource.RLIMIT_DATA] = resource.RLIM_INFINITY
+    assert own_limits(root) == (50_000, 50_000 - 10_240)
+    limits[resource.RLIMIT_AS] = resource.RLIM_INFINITY
+    assert own_limits(root) == (None, None) and available_memory(root) == 65536
 
 
 # -- the recording -----------------------------------------------------------------------------------------

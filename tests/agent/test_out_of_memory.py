@@ -10,7 +10,7 @@ import pytest
 
 import jobs as running
 from fake_cuda import FakeCuda
-from findwall.agent.allocations import oom_observer
+from findwall.agent.allocations import failed_requests, oom_observer
 from findwall.agent.allocations.failed_requests import caught_failures, failed_request
 from findwall.agent.allocations.failure_claim import caught_claim, failure_claim
 from findwall.agent.allocations.failure_text import FailureText, failure_text
@@ -309,6 +309,30 @@ def test_a_torch_without_an_observer_is_left_alone() -> None:
     assert watch_failures(SimpleNamespace(_C=SimpleNamespace())) is None
 
 
+@pytest.mark.parametrize(
+    ("left", "limit", "cause", "says"),
+    [
+        (GIB, None, "size", "Only 1.0 GiB of"),
+        (GIB, 50 * GIB, "size", "Only 1.0 GiB of"),
+        (
+            90 * GIB,
+            50 * GIB,
+            "limit",
+            "90.0 GiB was free: the limit of this process stopped it, 50.0 GiB.",
+        ),
+        (90 * GIB, None, "unknown", "is unknown: 90.0 GiB was free when the job ended."),
+    ],
+)
+def test_the_host_refuses_less_than_it_has_only_by_a_limit(
+    left: int, limit: int | None, cause: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failed_requests, "unlimited_memory", lambda: left)
+    monkeypatch.setattr(failed_requests, "own_limits", lambda: (limit, 5))
+    found = failed(MemoryError("Unable to allocate 4.00 GiB for an array"))
+    words = spoken(failure_claim(found))
+    assert found.cause == cause and says in words and ("`ulimit -v`" in words) == (cause == "limit")
+
+
 # -- whole jobs --------------------------------------------------------------------------------------------
 
 DIES = """
@@ -341,6 +365,26 @@ def test_a_job_that_dies_ends_as_it_would(tmp_path: Path, training: Any, steps: 
     if not steps:
         read = own.plain("-m", "findwall", "read", "run")
         assert read.code == 0 and "OUT OF MEMORY" in read.stdout and "job.py:20" in read.stdout
+
+
+def test_a_limit_of_the_process_leaves_room_for_what_is_said(tmp_path: Path, training: Any) -> None:
+    """Small blocks until nothing is left, not even for a list of what is alive."""
+    own = running.Jobs(tmp_path)
+    source = """
+        import resource
+        train(3)
+        with open("/proc/self/status") as file:
+            held = next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmData:"))
+        resource.setrlimit(resource.RLIMIT_DATA, (held + (64 << 20), held + (64 << 20)))
+        kept = []
+        while True:
+            kept.append(torch.ones(1 << 14))
+    """
+    own.write(training(source))
+    done = own.run(None, options=("--wait", "2", "--steps", "6"))
+    oom = done.measurement().oom
+    assert done.code == 1 and oom is not None and oom.cause == "limit", done.stderr
+    assert oom.kinds[0].kind == "parameters" and "the limit of this process stopped it" in done.stderr
 
 
 def test_a_job_that_lives_on_is_left_alone(tmp_path: Path, training: Any) -> None:

@@ -81,26 +81,6 @@ def test_too_many_names_are_folded_and_noted(tmp_path: Path, monkeypatch: pytest
     assert any("50 distinct names: the 40 that took least" in note for note in timeline.quality.notes)
 
 
-def test_a_container_limits_what_is_allowed(tmp_path: Path) -> None:
-    own = tmp_path / "cgroup"
-    own.write_text("0::/job\n")
-    place = tmp_path / "fs" / "job"
-    place.mkdir(parents=True)
-    (place / "memory.max").write_text(f"{4 * GIB}\n")
-    (place / "memory.current").write_text(f"{3 * GIB}\n")
-    (place / "memory.stat").write_text(f"anon 5\ninactive_file {GIB}\n")
-    (tmp_path / "fs" / "memory.max").write_text("max\n")
-    assert allowance._of_cgroups(tmp_path / "fs", own) == [2 * GIB]
-    own.write_text("5:cpu,memory:/not/seen/here\n4:cpu:/\n")
-    old = tmp_path / "fs" / "memory"
-    old.mkdir()
-    (old / "memory.limit_in_bytes").write_text(f"{GIB}\n")
-    (old / "memory.usage_in_bytes").write_text("0\n")
-    assert allowance._of_cgroups(tmp_path / "fs", own) == [GIB]
-    assert allowance._of_cgroups(tmp_path / "fs", tmp_path / "missing") == []
-    assert 0 < allowance.default_memory() < 1 << 50
-
-
 @pytest.mark.parametrize(
     ("text", "count"), [("8G", 8 * GIB), ("512m", 512 * MIB), ("1.5 GiB", 3 * GIB // 2), ("1000000", 10**6)]
 )

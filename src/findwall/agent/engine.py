@@ -35,6 +35,7 @@ from findwall.model.measurement import ENDED, Later, Measurement
 from findwall.units import ms
 
 BEFORE_TRACE = ("starting", "warm-up", "timing")
+SPARE_BYTES = 16 << 20  # of addresses: what a list of all of Python's objects takes, and words that are made
 LOOP_NOTE = "a step is one turn of the loop at "
 # Chosen by hand: until then the job may yet come to its device, or to its modules.
 UNUSED_GPU_NS = 30_000_000_000
@@ -108,6 +109,8 @@ class Engine:
         self.telemetry = Gauges()
         self.totals = Totals()
         self.failures: Failures | None = None  # requests for memory, where that is watched
+        # Never touched, so that it takes no memory, but room that a process with a limit has left at its end.
+        self.spare: bytearray | None = bytearray(SPARE_BYTES)
         self.oom: OutOfMemory | None = None  # that the job ended with
         self.caught: CaughtFailures | None = None  # and those that it lived on after
         self.loading = Loading()
@@ -461,7 +464,7 @@ class Engine:
 
     def ran_out(self, error: BaseException | None) -> OutOfMemory | None:
         """The job ends: of memory, or of something else."""
-        began = perf_counter_ns()
+        began, self.spare = perf_counter_ns(), None
         with contextlib.suppress(Exception):  # the exception is any, and the device may be lost
             self.oom = failed_request(error, self.torch, self.failures, self.totals, self.steps_ended)
         with contextlib.suppress(Exception):

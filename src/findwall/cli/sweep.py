@@ -180,7 +180,7 @@ class _Sweeping:
         samples: int | None = None,
         loader: FedLoader | None = None,
     ) -> Way:
-        from findwall.readers.allowance import available_memory
+        from findwall.machine.host_memory import available_memory
         from findwall.trial.sweep_sizes import Way
 
         return Way(

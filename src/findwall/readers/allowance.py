@@ -7,10 +7,11 @@ first part of a file would look like a job that never used its device. What does
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from findwall.errors import InputError
+from findwall.machine.host_memory import available_memory
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -83,68 +84,3 @@ def default_memory() -> int:
     """A share of what this process can still get."""
     known = available_memory()
     return WHERE_UNKNOWN_BYTES if known is None else int(SHARE_OF_AVAILABLE * known)
-
-
-def available_memory() -> int | None:
-    """What this process can still get: of the machine, of its container, of its own limit."""
-    known = [found for found in (_of_machine(), *_of_cgroups(), _of_process()) if found is not None]
-    return min(known, default=None)
-
-
-def _of_machine() -> int | None:
-    with suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    import os
-
-    with suppress(OSError, ValueError, AttributeError):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return None
-
-
-def _of_process() -> int | None:
-    """What RLIMIT_AS leaves."""
-    with suppress(ImportError, OSError, ValueError, IndexError):
-        import resource
-
-        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        if limit == resource.RLIM_INFINITY:
-            return None
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-        return max(limit - pages * resource.getpagesize(), 0)
-    return None
-
-
-def _of_cgroups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> list[int]:
-    """What the container leaves, at every level that sets a limit."""
-    found = []
-    with suppress(OSError, ValueError):
-        for line in own.read_text(encoding="utf-8").splitlines():
-            _, controllers, place = line.split(":", 2)
-            if controllers == "":
-                names, top = ("memory.max", "memory.current", "inactive_file"), root
-            elif "memory" in controllers.split(","):
-                names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-                top = root / "memory"
-            else:
-                continue
-            # Inside a container the place is often told as the host names it, and lies at the top.
-            folder = top / place.strip("/")
-            for level in dict.fromkeys((folder, *folder.parents, top)):
-                if level == top or top in level.parents:
-                    found += _left(level, *names)
-    return found
-
-
-def _left(level: Path, limit: str, usage: str, cache: str) -> list[int]:
-    with suppress(OSError, ValueError):
-        most = int((level / limit).read_text(encoding="ascii"))  # "max" is no number: no limit
-        used = int((level / usage).read_text(encoding="ascii"))
-        reclaimable = 0
-        with suppress(OSError, ValueError):
-            for line in (level / "memory.stat").read_text(encoding="ascii").splitlines():
-                if line.startswith(f"{cache} "):
-                    reclaimable = int(line.split()[1])
-        return [max(most - max(used - reclaimable, 0), 0)]
-    return []

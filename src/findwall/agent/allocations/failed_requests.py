@@ -12,6 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
+from findwall.agent.allocations.failure_claim import model_gib
 from findwall.agent.allocations.failure_text import FailureText, failure_text
 from findwall.agent.allocations.growth_at_failure import AtFailure, growth_until
 from findwall.agent.allocations.kept_tensors import Growth, holder
@@ -20,7 +21,7 @@ from findwall.agent.allocations.memory_totals import Totals
 from findwall.agent.allocations.oom_observer import Failed, Failures
 from findwall.agent.allocations.state_in_making import full_state
 from findwall.agent.timing.sampler import is_library, short
-from findwall.machine.host_memory import host_limit, resident
+from findwall.machine.host_memory import own_limits, resident, unlimited_memory
 from findwall.model.answers.memory_answer import (
     CaughtFailures,
     FailureCause,
@@ -39,7 +40,6 @@ SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 EXPANDABLE = "expandable_segments:true"
 MOST_OBJECTS = 1_000_000  # of Python's that are looked through: half a second
 MOST_CAUSES = 5  # exceptions that one was raised from
-MODEL = ("parameters", "gradients", "optimizer-state")
 
 
 def failed_request(
@@ -68,9 +68,11 @@ def failed_request(
 
 
 def _of_host(text: FailureText, error: BaseException, torch: Any) -> OutOfMemory:
-    held, limit = resident(), host_limit()
-    left = None if held is None or limit is None else limit - held.allocated
-    cause: FailureCause = "unknown" if text.asked is None or left is None or text.asked <= left else "size"
+    """The system refuses a request for less than it has only where this process may not have more."""
+    held, left, limit = resident(), unlimited_memory(), own_limits()[0]
+    cause: FailureCause = "unknown"
+    if text.asked is not None and left is not None:
+        cause = "size" if text.asked > left else "limit" if limit is not None else "unknown"
     phase = _phase(error)
     return OutOfMemory(
         _gib(text.asked),
@@ -81,7 +83,8 @@ def _of_host(text: FailureText, error: BaseException, torch: Any) -> OutOfMemory
         phase,
         _line(error),
         on_host=True,
-        total_gib=_gib(limit),
+        total_gib=_gib(None if held is None or left is None else held.allocated + left),
+        limit_gib=_gib(limit),
         held_gib=_gib(None if held is None else held.allocated),
         kinds=_kinds(torch, HOST, None if held is None else held.allocated),
         state_gib=_gib(full_state(torch, HOST, MOST_OBJECTS) if phase == "optimizer" else None),
@@ -151,9 +154,8 @@ def _tell_growth(found: OutOfMemory, error: BaseException, torch: Any, totals: T
     a limit stays one."""
     device = HOST if found.device is None else found.device
     left = (found.device_free_gib or 0.0) + (found.free_gib or 0.0)
-    model = sum(row.gib for row in found.kinds if row.kind in MODEL)
     asked = None if found.asked_gib is None else found.asked_gib * GIB
-    failure = AtFailure(step, (found.held_gib or 0.0) * GIB, model * GIB, asked, left * GIB)
+    failure = AtFailure(step, (found.held_gib or 0.0) * GIB, model_gib(found) * GIB, asked, left * GIB)
     seen = growth_until(totals.looks(None if found.on_host else device), failure)
     if seen is None:
         return

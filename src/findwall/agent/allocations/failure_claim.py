@@ -53,13 +53,19 @@ def _helps(oom: OutOfMemory) -> str:
     if oom.cause == "size":
         if oom.asked_gib is not None and oom.total_gib is not None and oom.asked_gib > oom.total_gib:
             return "in-parts"
-        model = sum(row.gib for row in oom.kinds if row.kind in MODEL)
         if oom.on_host:
             return "host"
-        if oom.held_gib and model > MAJORITY_SHARE * oom.held_gib:
+        if oom.held_gib and model_gib(oom) > MAJORITY_SHARE * oom.held_gib:
             return "shard"
         return "optimizer" if oom.phase == "optimizer" else "smaller-batch"
-    return {"limit": "raise-limit", "others": "end-others"}.get(oom.cause, "")
+    if oom.cause == "limit":
+        return "raise-host-limit" if oom.on_host else "raise-limit"
+    return "end-others" if oom.cause == "others" else ""
+
+
+def model_gib(oom: OutOfMemory) -> float:
+    """Of what was held, as far as the job's model was seen."""
+    return sum(row.gib for row in oom.kinds if row.kind in MODEL)
 
 
 def _makes_state(oom: OutOfMemory) -> bool:

@@ -121,8 +121,8 @@ WORDS: dict[str, Words] = {
     "{device_free_gib:gib} on the device.",
     "memory-failed/growth": _growth,
     "memory-failed/state": "The optimizer was making its state, which takes {state_gib:gib} once complete.",
-    "memory-failed/limit": "{device_free_gib:gib} of the device was free: the limit of this process stopped "
-    "it, {limit_gib:gib} of {total_gib:gib}.",
+    "memory-failed/limit": "{device_free_gib:gib}[[{on_host:unless} of the device]] was free: the limit of "
+    "this process stopped it, {limit_gib:gib}[[{on_host:unless} of {total_gib:gib}]].",
     "memory-failed/others": "Other processes hold {others_gib:gib} of the {total_gib:gib} of this device; "
     "without them it would fit.",
     "memory-failed/unknown": "Why there was no more is unknown[[: {device_free_gib:gib} was free when the "
@@ -131,6 +131,8 @@ WORDS: dict[str, Words] = {
     "starts, so that pieces can be joined.",
     "memory-helps/sizes-alike": "Pad or bucket what changes its size from step to step, so that blocks fit "
     "again.",
+    "memory-helps/raise-host-limit": "Raise the limit that was set before the job starts (`ulimit -v`, "
+    "`ulimit -d`, `resource.setrlimit`), or make the batch smaller.",
     "memory-helps/raise-limit": "Raise the fraction given to torch.cuda.set_per_process_memory_fraction, or "
     "leave it out.",
     "memory-helps/end-others": "Run `nvidia-smi` to see them; end them, or choose another GPU.",
