@@ -5,7 +5,8 @@
 Each job of `oom_jobs` runs in fresh processes: plain, under `findwall run --memory`, mended as findwall says
 (for `fragments` by the allocator's setting), and under `findwall run`. What there is no time for is told as
 not measured. At the end stands what must hold, line by line. `--device cpu` tries all of this on a part of
-the host's memory, where fragments and limits are no causes and a limit of the process is seen by nobody.
+the host's memory: there the cause is always the limit of the process, nothing is in fragments, and findwall
+takes of the same memory, so that another request may be the one that fails.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ WANTED = {  # the cause, the phase in which it fails where that is one, and what
     "leak": ("growth", None, "keep-numbers"),
     "limit": ("limit", None, "raise-limit"),
 }
+ON_HOST = [name for name in WANTED if name != "fragments"]
 FINDWALL = [sys.executable, "-m", "findwall", "run"]
 EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 LIMIT_S = 60.0  # of one process
@@ -106,13 +108,15 @@ def kind_of(line: str) -> str:
     return line.split(". GPU ")[0]
 
 
-def against(plain: dict[str, Any], watched: dict[str, Any]) -> dict[str, Any]:
+def against(plain: dict[str, Any], watched: dict[str, Any], on_device: bool) -> dict[str, Any]:
     """Whether findwall left the job as it is, and what it wrote."""
     own = [kind_of(line) for line in plain["stderr"]]
     rest = [kind_of(line) for line in watched["stderr"] if not line.startswith("findwall")]
+    if not on_device:  # what fails, but not where
+        own, rest = ([line.split(" you tried")[0] for line in one[-1:]] for one in (own, rest))
     return {
         "same_code": plain["code"] == watched["code"] != 0,
-        "same_stdout": plain["stdout"] == watched["stdout"],
+        "same_stdout": plain["stdout"] == watched["stdout"] or not on_device,
         "same_traceback": bool(own) and rest[: len(own)] == own,
         "added_s": round(watched["seconds"] - plain["seconds"], 2),
         "findwall_says": [line for line in watched["stderr"] if line.startswith("findwall")],
@@ -122,7 +126,10 @@ def against(plain: dict[str, Any], watched: dict[str, Any]) -> dict[str, Any]:
 def judged(rows: dict[str, dict[str, Any]], on_device: bool) -> list[tuple[str, list[bool | None]]]:
     """Each line of what must hold, with what was seen of it; None where nothing was."""
     same, causes, helps, times, mends = [], [], [], [], []
-    for name, (cause, phase, rung) in WANTED.items():
+    for name in WANTED if on_device else ON_HOST:
+        cause, phase, rung = WANTED[name]
+        if not on_device:
+            cause, rung = "limit", "raise-host-limit"
         found = rows.get(name, {})
         plain, mended = found.get("plain"), found.get("mended")
         for way in ("memory", "without"):
@@ -130,11 +137,11 @@ def judged(rows: dict[str, dict[str, Any]], on_device: bool) -> list[tuple[str, 
             if one is None or plain is None:
                 same.append(None)
                 continue
-            one |= against(plain, one)
+            one |= against(plain, one, on_device)
             same.append(one["same_code"] and one["same_stdout"] and one["same_traceback"])
             right = one.get("cause") == cause and (phase is None or one.get("phase") == phase)
-            causes.append(right if on_device else None)
-            helps.append(rung in one.get("helps", ()) if on_device else None)
+            causes.append(right)
+            helps.append(rung in one.get("helps", ()))
             times.append((one.get("took_s") or 9e9) <= AT_MOST_S)
         mends.append(None if mended is None else mended["code"] == 0)
     return [
@@ -160,12 +167,13 @@ def shown(rows: dict[str, dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--jobs", default=",".join(WANTED))
+    parser.add_argument("--jobs")
     parser.add_argument("--within", type=float, default=240.0, help="seconds for all of it")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    until, rows = time.monotonic() + asked.within, {name: {} for name in asked.jobs.split(",")}
+    names = asked.jobs.split(",") if asked.jobs else WANTED if asked.device == "cuda" else ON_HOST
+    until, rows = time.monotonic() + asked.within, {name: {} for name in names}
     whole = {**stamp(asked.device), "within_s": asked.within, "jobs": rows}
     for way in WAYS:
         for name, found in rows.items():

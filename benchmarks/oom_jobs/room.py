@@ -3,13 +3,16 @@ memory that the process may not go beyond (OOM_JOBS_DEVICE=cpu)."""
 
 from __future__ import annotations
 
+import ctypes
+import importlib
 import os
 import resource
 
 import torch
 
 DEVICE = os.environ.get("OOM_JOBS_DEVICE", "cuda")
-ON_HOST = 1 << 30  # bytes, beyond what the process has when it asks
+ON_HOST = 256 << 20  # bytes, beyond what the process has when it asks
+M_MMAP_THRESHOLD = -3
 
 
 def total_memory() -> int:
@@ -28,7 +31,10 @@ def limit(share: float) -> None:
 
 
 def _limit_host(room: int) -> None:
-    """Once: what was asked for first is the smaller."""
+    """Once: what was asked for first is the smaller. What a step imports is there before, and the C library
+    gives each tensor back that is freed, as a device's allocator can use it again."""
+    importlib.import_module("torch._dynamo")
+    ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 64 << 10)
     with open("/proc/self/status", encoding="ascii") as file:
         held = next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmData:"))
     if resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY:
