@@ -132,6 +132,26 @@ def test_what_there_is_no_time_for_is_not_started() -> None:
     assert "sweep/out-of-time" in [one.id for one in found.claims]
 
 
+def test_one_size_says_nothing_of_others() -> None:
+    drawn = Drawn(lambda _size: 50.0, budget_s=3.0)
+    tried, _ = sweep(drawn.way(32))
+    found = sweep_document(tried, drawn.way(32), {32: Wall("data", "loader-starved")}, "done", 60.0)
+    assert drawn.ran == [32] and (found.best, found.smallest, found.plateau) == (None, None, [])
+    said = [spoken(one) for one in found.claims]
+    assert said[0] == "640 samples per second with batches of 32; no other size was measured."
+    assert not any("5 %" in text for text in said) and any(
+        text.startswith("There was no time") for text in said
+    )
+
+
+def test_what_ran_too_few_steps_is_not_called_doubtful() -> None:
+    peaks = Peaks("resident", 0, 8 * GIB, GIB, GIB, 8 * GIB)
+    swept = Swept(50.0, 50.0, 50.0, 2, False, 1.0, peaks, [LOADER])
+    tried = Tried(64, "too-few-steps", swept, predicted=7.0 * GIB, predicted_reserved=9.0 * GIB)
+    point = sweep_document([tried], Drawn(lambda _size: 50.0).way(32), {}, "done", 60.0).points[0]
+    assert spoken(point.claim).startswith("too few steps to time")
+
+
 def test_sizes_that_a_person_names_are_all_tried() -> None:
     drawn = Drawn(lambda size: float(size))
     tried, _ = sweep(drawn.way(16, given=(4, 8, 16, 64)))

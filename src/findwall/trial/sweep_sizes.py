@@ -121,7 +121,7 @@ class _Going:
         way = self._way
         if way.samples is not None and way.samples < size:
             return "too-few-samples"
-        limit, peak = self.limit, self._predicted(size)[0]
+        limit, peak = limit_of(self.tried.values(), way), self._predicted(size)[0]
         if limit is not None and peak is not None and peak > limit:
             return "would-not-fit"
         return "no-time" if self._takes_s(size) > way.left_s() else None
@@ -133,11 +133,6 @@ class _Going:
         starts = [one.seconds - STEPS_RUN * swept.steps * swept.mean_ms / 1e3 for one, swept in ran]
         steps = [swept.steps for _, swept in ran]
         return max([*starts, 0.0]) + STEPS_RUN * min(steps, default=0) * step_ms / 1e3
-
-    @property
-    def limit(self) -> float | None:
-        known = [one.swept.peaks.limit for one in self.tried.values() if one.swept is not None]
-        return fits_in(next(iter(known), None), self._way.limit)
 
     def _note(self, size: int, ran: Ran) -> Tried:
         if ran.trouble in ("deadline", "interrupted"):
@@ -185,12 +180,13 @@ _OUTCOMES: dict[str, Outcome] = {
 }
 
 
-def fits_in(device: float | None, cores: float | None) -> float | None:
+def limit_of(tried: Iterable[Tried], way: Way) -> float | None:
     """What may be taken: all that torch could have of a device; of a machine's memory a part stays free, for
     what else runs there."""
-    if device is not None:
-        return device
-    return None if cores is None else NEARLY_ALL * cores
+    peaks = next((one.swept.peaks for one in tried if one.swept is not None), Peaks())
+    if peaks.of != "resident":
+        return peaks.limit
+    return None if way.limit is None else NEARLY_ALL * way.limit
 
 
 def samples_of(swept: Swept, size: int, varied: FedLoader | None) -> float | None:
@@ -218,7 +214,7 @@ def _is_flat(smaller: tuple[int, float], larger: tuple[int, float]) -> bool:
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What the points say together."""
+    """What two points or more say together."""
 
     best: int
     smallest: int  # within 5 % of the best
@@ -230,7 +226,7 @@ class Shape(msgspec.Struct, frozen=True):
 
 def shape_of(tried: Sequence[Tried]) -> Shape | None:
     rates = _rates(tried)
-    if not rates:
+    if len(rates) < 2:
         return None
     best = max(rates, key=lambda one: one[1])
     good = [size for size, rate in rates if rate >= (1 - WORTH_IT) * best[1]]

@@ -26,6 +26,7 @@ WORDS: dict[str, Words] = {
     "sweep/no-plateau": "{best_rate:,.4g} samples per second is the most that was measured, with batches of "
     "{best:,}[[, where {wall} / {cause} is the wall]]. No plateau was seen: no larger size was measured, and "
     "all smaller ones are more than 5 % slower.",
+    "sweep/one-size": "{rate:,.4g} samples per second with batches of {size:,}; no other size was measured.",
     "sweep/knee": "The knee is at {knee:,}[[{is_lower:if} or below]]: from there on "
     "doubling the batch gives less than 1.4 times the samples per second.",
     "sweep/largest": _largest,
