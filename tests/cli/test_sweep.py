@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 import time
@@ -12,14 +13,17 @@ from typing import Any
 import pytest
 
 import warm
+from captures import FIXTURES
 from findwall import cli
-from findwall.cli.sweep import trainer_of, varied, with_argument
+from findwall.cli.sweep import _Sweeping, trainer_of, varied, with_argument
 from findwall.errors import InputError
-from findwall.model.arms import FedLoader
+from findwall.model.arms import BatchLines, FedLoader, Peaks, Swept
 from findwall.model.diagnosis import from_json
 from findwall.report.markdown import to_markdown
 from findwall.report.terminal import to_text
+from findwall.trial.sweep_sizes import Ran
 from processes_left import begun, left
+from recordings import document
 
 # A batch takes 60 ms up to 30 samples, and 2 ms a sample from there on.
 JOB = """
@@ -168,8 +172,32 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing(tmp_path: Path) -> No
     _, more = job.communicate(timeout=60)
     assert job.returncode == -signal.SIGINT, more  # a shell says 130
     said = (tmp_path / "out").read_text()
-    assert "No plateau was seen" in said and "There was no time for every size" in said
+    assert "no other size was measured" in said and "There was no time for every size" in said
     assert left(tmp_path) == []
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("words", [(), ("--vary", "batch-size=4,8")])
+def test_ctrl_c_while_a_size_is_looked_at_keeps_it(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Between two processes: the look, which takes seconds where a trace is long."""
+    swept = Swept(50.0, 50.0, 50.0, 30, True, 1.0, Peaks(), [FedLoader("rows", 4, 10**6, 30, 30)])
+
+    def look(sweeping: _Sweeping, size: int, _folder: Path) -> BatchLines:
+        sweeping._looks[size] = document(FIXTURES / "inference.json.gz")
+        time.sleep(0.6)
+        signal.raise_signal(signal.SIGINT)
+        return BatchLines()
+
+    monkeypatch.setattr(cli, "_interrupted", lambda: 130)
+    monkeypatch.setattr(_Sweeping, "_sample", lambda *_: Ran(swept, 1.0))
+    monkeypatch.setattr(_Sweeping, "_look", look)
+    assert cli._run(["sweep", *words, "job.py"]) == 130
+    said, told = capsys.readouterr()
+    assert "80 samples per second with batches of 4; no other size was measured." in said
+    took = re.search(r"4: 80 samples per second \((\d+) s\)", told)
+    assert took is not None and int(took[1]) >= 2  # with the look: the budget is of both
 
 
 @pytest.mark.parametrize(

@@ -139,13 +139,16 @@ class _Sweeping:
         from msgspec.structs import replace
 
         from findwall.report.words.documents import worded
+        from findwall.trial.process_groups import Stop
         from findwall.trial.sweep_document import sweep_document
         from findwall.trial.sweep_sizes import sweep
 
-        way, first = self._argument() if self._name else self._found_loader()
-        tried, ended = sweep(way, first)
+        with Stop() as self._stop:  # between two processes, too
+            way, first = self._argument() if self._name else self._found_loader()
+            tried, ended = sweep(way, first)
+        ended = "interrupted" if self._stop.asked else ended
         if not self._looks:
-            raise _no_figures(tried)
+            raise KeyboardInterrupt if ended == "interrupted" else _no_figures(tried)
         walls = {size: one.wall for size, one in self._looks.items() if one.wall.wall is not None}
         others = max(self._others, default=None)
         took = time.monotonic() - self._begun
@@ -163,7 +166,7 @@ class _Sweeping:
         if ran.trouble == "interrupted":
             raise KeyboardInterrupt
         if ran.trouble or ran.swept is None:
-            what = ran.why or "no step was timed"
+            what = "there was no time for it" if ran.trouble == "deadline" else ran.why or "no step was timed"
             raise FindwallError(
                 f"The job gave no figures with its own batch size: {what}",
                 f"If it needs more time, --budget gives it; if its batch is too large, {VARY}.",
@@ -200,13 +203,17 @@ class _Sweeping:
 
         from findwall.trial.sweep_sizes import Ran
 
+        if self._stop.asked:
+            return Ran(trouble="interrupted")
         own, job = not self._has_run, self._job
         self._has_run = True
         with tempfile.TemporaryDirectory(prefix="findwall-sweep-") as name:
             folder = job.folder if own and job.folder is not None else Path(name, "run")
             ran = self._sample(size, folder)
             if ran.swept is not None and not ran.trouble:
-                ran = replace(ran, lines=self._look(size, folder))
+                began = time.monotonic()
+                lines = self._look(size, folder)
+                ran = replace(ran, lines=lines, seconds=ran.seconds + time.monotonic() - began)
         if not ran.trouble and ran.swept is not None and self._loader is not None:
             sizes = [one.size for one in ran.swept.fed]
             if sizes != [size]:
@@ -289,8 +296,11 @@ def _no_figures(tried: Sequence[Tried]) -> FindwallError:
 
 
 def _progress(tried: Tried) -> None:
-    said = f"{tried.rate:,.4g} samples per second" if tried.rate is not None else tried.outcome
-    _say(f"  {tried.size}: {said} ({tried.seconds:.0f} s)")
+    said = (
+        f"{tried.rate:,.4g} samples per second" if tried.rate is not None else tried.outcome.replace("-", " ")
+    )
+    took = f" ({tried.seconds:.0f} s)" if tried.seconds else ""
+    _say(f"  {tried.size}: {said}{took}")
 
 
 def _tell(found: Diagnosis, job: Job, is_markdown: bool, json_target: str | None) -> None:
@@ -305,6 +315,9 @@ def _tell(found: Diagnosis, job: Job, is_markdown: bool, json_target: str | None
         document.write(found, json_target)
     if job.folder is not None and job.folder.is_dir():
         _keep(found, job.folder)
+    if found.sweep.ended == "interrupted":
+        sys.stdout.flush()
+        raise KeyboardInterrupt  # what was measured is told: the rest is as of any interrupted command
 
 
 def _keep(found: Diagnosis, folder: Path) -> None:
@@ -320,9 +333,6 @@ def _keep(found: Diagnosis, folder: Path) -> None:
         read_again(folder)
     except InputError:  # that run is none: another size's wall is told with the sweep
         document.write(found, str(folder / DIAGNOSIS_FILE))
-    if found.sweep is not None and found.sweep.ended == "interrupted":
-        sys.stdout.flush()
-        raise KeyboardInterrupt  # what was measured is told: the rest is as of any interrupted command
 
 
 def _say(text: str) -> None:

@@ -28,7 +28,7 @@ class Ran(msgspec.Struct, frozen=True):
     """One process of a sweep, as it ended."""
 
     swept: Swept | None = None
-    seconds: float = 0.0
+    seconds: float = 0.0  # with the look at it
     trouble: Literal["", "out-of-memory", "failed", "no-step", "deadline", "interrupted"] = ""
     why: str = ""
     lines: BatchLines = BatchLines()  # of its memory, where the allocator was recorded

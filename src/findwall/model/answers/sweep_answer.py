@@ -36,7 +36,7 @@ class SweepPoint(msgspec.Struct):
     is_doubtful: bool = False  # what is allocated fits, what torch reserves for it does not
     wall: str | None = None
     cause: str | None = None
-    seconds: float = 0.0  # that its process took
+    seconds: float = 0.0  # that its process took, and the look at its wall
     why: str = ""  # there are no figures
     claim: Claim | None = None  # what `why` says, as data
 
