@@ -13,6 +13,7 @@ from findwall.agent.timing.step_peaks import BY, WATCHED, StepPeaks
 from findwall.apply.registry import REGISTRY
 from findwall.machine.peak_meters import ResidentMeter
 from findwall.model.measurement import Measurement
+from findwall.trial.peak_lines import predicted_peak
 
 MIB = 1 << 20
 
@@ -140,6 +141,16 @@ def test_a_larger_peak_of_later_steps_is_of_the_phase_that_was_largest() -> None
     Steps(lambda: (cuda.take(100), cuda.take(-100))).step()
     found = peaks.told(Measurement(device_kind="gpu", peak_memory=750))
     assert found.working == 500 and found.optimizer == 750
+
+
+def test_without_an_optimizer_what_was_there_before_the_first_batch_stays() -> None:
+    cuda = FakeAllocator()
+    cuda.take(500)
+    peaks = StepPeaks(SimpleNamespace(cuda=cuda))
+    peaks.first_batch()
+    found = peaks.told(Measurement(device_kind="gpu", peak_memory=800))
+    assert (found.held, found.working) == (500, 800)
+    assert predicted_peak({8: found}, 16) == pytest.approx(500 + 2 * 300)
 
 
 def test_the_cores_count_pages() -> None:

@@ -70,6 +70,7 @@ class StepPeaks:
         self._choose()
         if self._meter is not None:
             self._note("set_up", self._meter.take_peak())
+            self._peaks = replace(self._peaks, held=self._meter.now())  # in a job without an optimizer always
 
     def _choose(self) -> None:
         """Where the job computes may be known at its first step only."""
