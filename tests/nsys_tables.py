@@ -145,7 +145,8 @@ def _shape(timeline: Timeline, row: int) -> tuple[int, ...]:
     launch = timeline.launch_of(row)
     grid = (launch.grid if launch else None) or (0, 0, 0)
     block = (launch.block if launch else None) or (0, 0, 0)
-    return 0, *grid, *block, 0, (launch.shared_memory if launch else None) or 0
+    registers = (launch.registers if launch else None) or 0
+    return registers, *grid, *block, 0, (launch.shared_memory if launch else None) or 0
 
 
 def _copy(name: str) -> tuple[int, int | None, int | None]:

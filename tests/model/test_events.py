@@ -42,13 +42,13 @@ def test_take_and_kinds() -> None:
 def test_details_decode_once_and_only_where_asked() -> None:
     details = Details(
         inputs=[b'{"dims":[[2,3],[[4],[5]],[]],"types":["float",["a","b"],"Scalar"]}'],
-        launch=[b'{"grid":[1,2,3],"shared_memory":40}'],
+        launch=[b'{"grid":[1,2,3],"registers":40}'],
         extra=[b'{"collective":"allreduce","in_elements":7}'],
     )
     found = details.inputs_of(0)
     assert found == Inputs(dims=[[2, 3], [[4], [5]], []], types=["float", ["a", "b"], "Scalar"])
     assert details.inputs_of(0) is found
-    assert details.launch_of(0) == Launch(grid=(1, 2, 3), shared_memory=40)
+    assert details.launch_of(0) == Launch(grid=(1, 2, 3), registers=40)
     assert details.extra_of(0) == Extra(collective="allreduce", in_elements=7)
     assert details.inputs_of(-1) is None
 

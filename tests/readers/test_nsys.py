@@ -162,7 +162,7 @@ def test_ops_have_shapes_numbers_and_kernels(tmp_path: Path) -> None:
     assert inputs is not None and inputs.dims == [[256, 1024], [256, 1024], []] and inputs.types == []
     assert timeline.events.sequence[timeline.rows(Kind.OP)].tolist() == [0, 1, 2, 3]
     shape = timeline.launch_of(int(rows[0]))
-    assert shape is not None and (shape.grid, shape.block) == ((512, 1, 1), (128, 1, 1))
+    assert shape is not None and (shape.grid, shape.block, shape.registers) == ((512, 1, 1), (128, 1, 1), 32)
 
 
 def test_correlation_ids_belong_to_their_process(tmp_path: Path) -> None:

@@ -58,7 +58,12 @@ def test_a_kernel_keeps_its_ids_and_its_launch(timeline: Timeline) -> None:
     call = np.flatnonzero((events.kind == Kind.RUNTIME) & (events.correlation == events.correlation[row]))
     assert [timeline.name_of(r) for r in call] == ["cudaLaunchKernel"]
     assert launch is not None
-    assert (launch.grid, launch.block, launch.shared_memory) == ((2, 1, 1), (128, 1, 1), 1024)
+    assert (launch.grid, launch.block, launch.shared_memory, launch.registers) == (
+        (2, 1, 1),
+        (128, 1, 1),
+        1024,
+        32,
+    )
     assert events.duration[row] == 30_217
 
 

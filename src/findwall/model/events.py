@@ -66,7 +66,9 @@ class Launch(msgspec.Struct, frozen=True):
 
     grid: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
-    shared_memory: int | None = None  # tells launches apart
+    # These two tell launches of one grid apart.
+    shared_memory: int | None = None
+    registers: int | None = None
 
 
 class Extra(msgspec.Struct, frozen=True, omit_defaults=True):

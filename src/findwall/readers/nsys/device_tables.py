@@ -24,6 +24,7 @@ _LAUNCH = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 # A launch's figures share two integers, as wide as the hardware lets each be: fewer columns are read quicker.
 _GRID = "((gridX & 2147483647) << 32) | ((gridY & 65535) << 16) | (gridZ & 65535)"
 _BLOCK = "((blockX & 2047) << 48) | ((blockY & 2047) << 37) | ((blockZ & 127) << 30)"
+_REGISTERS = "((registersPerThread & 511) << 21)"
 _MEMORY = "((staticSharedMemory + dynamicSharedMemory) & 2097151)"
 
 
@@ -56,6 +57,7 @@ def _kernels(database: Database) -> Rows | None:
         return None
     shaped = database.has(KERNELS, *_LAUNCH)
     block = _BLOCK
+    block += f" | {_REGISTERS}" if database.has(KERNELS, "registersPerThread") else ""
     block += f" | {_MEMORY}" if database.has(KERNELS, "staticSharedMemory", "dynamicSharedMemory") else ""
     node = "graphNodeId" if database.has(KERNELS, "graphNodeId") else "-1"
     found = _shared(database, KERNELS, [named, node, *([_GRID, block] if shaped else [])])
@@ -78,12 +80,17 @@ def _launches(grid: I64, block: I64) -> tuple[I32, list[bytes]]:
 
 
 def _launch(grid: int, block: int) -> bytes:
-    """A launch as a key of the table of them: grid, block, shared memory."""
+    """A launch as a key of the table of them: grid, block, shared memory, registers."""
     if grid < 0 or block < 0:
-        return b"\0\0"
+        return b"\0\0\0"
     blocks = [grid >> 32, (grid >> 16) & 65535, grid & 65535]
     threads = [(block >> 48) & 2047, (block >> 37) & 2047, (block >> 30) & 127]
-    return b"%b\0%b\0%d" % (str(blocks).encode(), str(threads).encode(), block & 2097151)
+    return b"%b\0%b\0%d\0%d" % (
+        str(blocks).encode(),
+        str(threads).encode(),
+        block & 2097151,
+        (block >> 21) & 511,
+    )
 
 
 def _graphs(database: Database) -> Rows | None:

@@ -45,7 +45,7 @@ MEMORY = "[memory]"  # how the profiler names what the allocator does
 _SEPARATOR = b"\0"  # stands in no JSON text
 _KEY = _SEPARATOR.join  # one bytes object to look up, several times quicker than a tuple of them
 _INPUTS = ("dims", "dims", "types", "strides", "concrete")  # the first two: new and old spelling
-_LAUNCH = ("grid", "block", "shared_memory")
+_LAUNCH = ("grid", "block", "shared_memory", "registers")
 _EXTRA = (
     "collective",
     "in_elements",
@@ -143,7 +143,7 @@ class ChunkBuilder:
         part["stream"] = self._ints([a.stream for a in args])
         part["nbytes"] = self._ints([a.nbytes for a in args])
         part["graph_node"] = self._ints([a.graph_node for a in args])
-        keys = [_KEY((a.grid, a.block, a.shared_memory)) for a in args]
+        keys = [_KEY((a.grid, a.block, a.shared_memory, a.registers)) for a in args]
         part["launch"] = self.launch.ids(keys, len(rows))
         part["extra"] = self._extras(args, [a.collective is not ABSENT for a in args])
         self._keep(rows, part)

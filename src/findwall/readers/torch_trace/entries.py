@@ -30,6 +30,7 @@ class Args(
         "strides": "Input Strides",
         "concrete": "Concrete Inputs",
         "shared_memory": "shared memory",
+        "registers": "registers per thread",
         "collective": "Collective name",
         "in_elements": "In msg nelems",
         "out_elements": "Out msg nelems",
@@ -57,6 +58,7 @@ class Args(
     grid: Raw = ABSENT
     block: Raw = ABSENT
     shared_memory: Raw = ABSENT
+    registers: Raw = ABSENT
     collective: Raw = ABSENT
     in_elements: Raw = ABSENT
     out_elements: Raw = ABSENT
