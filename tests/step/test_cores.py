@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from findwall.causes.verdict import decide
 from findwall.facts.facts import Facts
 from findwall.fixes import Use, all_fixes
+from findwall.model.events import Kind
 from findwall.model.machine import UNKNOWN_CEILINGS, Ceilings
 from findwall.model.measured_run import StepTimes
-from findwall.step.cores import core_ceilings
+from findwall.step.cores import computing, core_ceilings
 from sketch import Drawn, facts_of, hosts_own, sketch
 from speaking import in_words
 
@@ -116,3 +117,28 @@ def test_rare_slow_steps_on_cores_leave_the_others_as_they_were() -> None:
     facts = cores("oooooooo", "|       ", step_times=timed, known=ceilings(2.2e12))
     assert facts.spent_ms("unstable-steps") == pytest.approx(4)
     assert facts.spent_ms("at-the-roof") == pytest.approx(8, rel=0.01)
+
+
+def test_a_product_that_copies_its_bias_out_first_is_one_op() -> None:
+    """Most of its time is the copy's; the product that comes then is its own work, and no silence."""
+    inner = (Kind.OP, "aten::copy_")
+    bias, product = Drawn("", "aten::copy_").given([64, 64], [64, 64]), {"p": (Kind.OP, "aten::addmm")}
+    timeline = sketch(
+        "pppppppp  " * 3 + "\n" + "ccccc     " * 3,
+        " ",
+        "|         " * 3,
+        {"k": bias},
+        product | {"c": inner},
+        device="",
+    )
+    names = [timeline.name_of(row) for row in computing(timeline).tolist()]
+    assert names == ["aten::addmm"] * 3
+    short = sketch(
+        "pppppppp  " * 3 + "\n" + "ppppppp   ".replace("p", "c") * 3,
+        " ",
+        "|         " * 3,
+        {"k": bias},
+        product | {"c": inner},
+        device="",
+    )
+    assert [short.name_of(row) for row in computing(short).tolist()] == ["aten::copy_"] * 3

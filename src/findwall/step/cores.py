@@ -1,6 +1,7 @@
 """A CPU job seen as a device job: the device is the cores, its kernels are the ops that compute.
 
-An op computes if most of its time is its own and not that of an op inside it.
+An op computes if most of its time is its own and not that of an op inside it, or if it works on by itself
+for longer than a dispatcher could take: a product that first copies its bias out.
 
 Everything after this works as for a GPU: what runs no such op is a gap, and a gap in the loader, in
 Python or in the dispatcher is blamed like any other. Ops of the data loader are the loader's, not work.
@@ -15,7 +16,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE
 from findwall.model.events import DeviceProperties, Events, Kind, Timeline
 from findwall.model.intervals import I64, union
 from findwall.model.machine import Ceilings
@@ -33,6 +34,9 @@ WEIGHTLESS = re.compile(
 # What any op takes before its kernel works: arguments, dispatch, autograd, the result's memory. A small add
 # in place takes 3 us on a server's cores, one that makes its result and is recorded a little longer.
 DISPATCH_NS = 4_000
+# An op that runs none of those inside it for so long, a fair part of its time, works. A dispatcher takes
+# microseconds; of what a thread loses to others on its core it is seldom so much. Chosen by hand.
+WORKS_NS = 200_000
 
 
 def cores_as_device(timeline: Timeline, device_name: str = "CPU") -> Timeline:
@@ -96,12 +100,31 @@ def computing(timeline: Timeline) -> I64:
     np.add.at(inner, above[above >= 0], events.duration[ops[above >= 0]])
     computes = np.zeros(len(events), bool)
     computes[ops] = inner[ops] <= MAJORITY_SHARE * events.duration[ops]
+    alone = _longest_alone(events, ops, above)
+    computes[ops] |= (alone >= WORKS_NS) & (alone >= FAIR_PART * events.duration[ops])
     around = nearest(timeline, links.parent, computes)
     ops = ops[computes[ops] & (np.where(links.parent >= 0, around[links.parent], -1) < 0)[ops]]
     ranges = timeline.rows_named(LOADER, Kind.ANNOTATION, Kind.OP, Kind.PYTHON)
     loading = union(events.start[ranges], events.end[ranges])
     inside = loading.covered_within(events.start[ops], events.start[ops] + 1) > 0
     return ops[~inside]
+
+
+def _longest_alone(events: Events, ops: I64, above: I64) -> I64:
+    """For each op the longest stretch in which it runs none of the others, of which `above` has the op around
+    each."""
+    order = np.lexsort((events.start[ops], above))
+    order = order[above[order] >= 0]
+    inner, around = ops[order], above[order]
+    first = np.concatenate([[True], around[1:] != around[:-1]]) if len(order) else np.zeros(0, bool)
+    since = np.concatenate([[0], events.end[inner][:-1]]) if len(order) else np.zeros(0, np.int64)
+    since = np.where(first, events.start[around], since)
+    last = np.concatenate([first[1:], [True]]) if len(order) else first
+    longest = np.zeros(len(events), np.int64)
+    np.maximum.at(longest, around, events.start[inner] - since)
+    np.maximum.at(longest, around[last], (events.end[around] - events.end[inner])[last])
+    found: I64 = longest[ops]
+    return found
 
 
 def _stack(*tables: Events) -> Events:
