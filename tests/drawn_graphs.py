@@ -67,6 +67,7 @@ class Draft:
             "paced": self.column("paced", bool),
             "elsewhere": np.zeros(count),
             "inside": np.zeros(count),
+            "freeing": np.zeros(count),
             "steps": steps,
             "on_cores": False,
             "repeats": repeats,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from drawn_graphs import GRAPHS, ONE_STREAM, PARTS, US, Draft
 from examples import drawn
@@ -31,10 +32,12 @@ from findwall.replay.change import (
     without,
 )
 from findwall.replay.graph import LAUNCHING, NOTHING, Graph, Node
+from findwall.replay.rewiring import with_freeing
 
 NO_ROWS = np.empty(0, np.int64)
 GC = PARTS.index("gc-pause")
 LOADER = PARTS.index("loader-starved")
+WORK = PARTS.index("host-work")
 
 
 def step(graph: Graph) -> float:
@@ -467,3 +470,28 @@ def test_changes_add_up() -> None:
         step(Change(order).apply(waiting().graph())) == step(change.apply(waiting().graph()))
         for order in permutations(change.edits)
     )
+
+
+# -- memory of a CPU job ---------------------------------------------------------------------------------
+
+
+def on_cores(silence: float = 900.0) -> Graph:
+    """Two ops that the host waits for, and silence behind the first."""
+    draft = Draft()
+    draft.add(Node.OPEN, 0)
+    for row, silent in ((0, 0.0), (1, silence)):
+        at = draft.add(Node.ISSUE, 0, length=(silent + 5) * US, share=silent / (silent + 5), part=WORK)
+        target = draft.row(10, row, cause=at, lag=0.0, own=100 * US)
+        draft.add(Node.RETURN, 0, cause=target, lag=0.0, row=200 + row)
+    return replace(draft.graph(), on_cores=True)
+
+
+@pytest.mark.parametrize(("nbytes", "given_back"), [(1e6, 140.0), (1e8, 900.0), (np.nan, 900.0)])
+def test_an_op_that_is_gone_leaves_no_memory_to_give_back(nbytes: float, given_back: float) -> None:
+    graph = with_freeing(on_cores(), rows(0, 1), np.array([nbytes, 0.0]))
+    before = step(graph)
+    for gone in (Drop(rows(0)), Scale(rows(0), np.zeros(1))):
+        launched = 5 if isinstance(gone, Drop) else 0
+        assert before - step(gone.apply(graph)) == pytest.approx((100 + given_back + launched) * US)
+    assert before - step(Scale(rows(0), np.array([0.5])).apply(graph)) == pytest.approx(50 * US)
+    assert before - step(Drop(rows(1)).apply(graph)) == pytest.approx(105 * US)

@@ -20,6 +20,7 @@ from findwall.model.machine import Ceilings
 from findwall.model.measured_run import Rank, Run
 from findwall.replay.build import build
 from findwall.replay.graph import Graph
+from findwall.replay.rewiring import with_freeing
 from findwall.replay.step_reading import Conditions, StepReading
 from findwall.replay.true_step import read_step
 from findwall.step.captured_ops import noted_replays, with_captured_ops
@@ -70,6 +71,7 @@ def establish(
     nbytes = profiled.nbytes if profiled is not None else None
     kernels = kernel_table(timeline, links, ceilings, steps.count, nbytes)
     graph = _with_checkpoints(build(timeline, links, host, queue, on_cores), kernels, timeline, links)
+    graph = with_freeing(graph, kernels.row, kernels.bytes) if on_cores else graph
     graph, conditions = _as_timed(graph, rank, timeline, queue, source)
     reading = read_step(graph, true_step_s, source, conditions.rare)
     if on_cores and (pace := reading.likely.pace) < 1.0 - SMALL_PART:

@@ -60,6 +60,7 @@ def build(timeline: Timeline, links: Links, host: Host, queue: Queue, on_cores: 
         paced=_of_rows(nodes, queue.paced, False).astype(bool),
         elsewhere=_of_rows(nodes, queue.elsewhere, 0.0),
         inside=_of_rows(nodes, _inside(host, queue, on_cores), 0.0),
+        freeing=np.zeros(count),
         steps=queue.steps,
         on_cores=on_cores,
         repeats=queue.repeats,

@@ -32,6 +32,7 @@ from findwall.replay.rewiring import (
     with_later_batches,
     with_launching,
     with_part,
+    without_freeing,
     without_parts,
 )
 
@@ -68,8 +69,9 @@ class Scale(msgspec.Struct, frozen=True):
     def apply(self, graph: Graph) -> Graph:
         own = graph.own.copy()
         nodes, known = nodes_of(graph, self.rows)
-        own[nodes] *= np.broadcast_to(self.factor, self.rows.shape)[known]
-        return replace(graph, own=own)
+        factor = np.broadcast_to(self.factor, self.rows.shape)[known]
+        own[nodes] *= factor
+        return without_freeing(replace(graph, own=own), nodes[factor == 0])
 
 
 class Replace(msgspec.Struct, frozen=True):
@@ -100,12 +102,14 @@ class Longer(msgspec.Struct, frozen=True):
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """Device rows and their launches are gone, and the host time that led to each launch with them."""
+    """Device rows and their launches are gone, and the host time that led to each launch with them; of a CPU
+    job what it takes to give their memory back, too."""
 
     rows: I64
 
     def apply(self, graph: Graph) -> Graph:
         nodes, _ = nodes_of(graph, self.rows)
+        graph = without_freeing(graph, nodes)
         own, turn, lag = graph.own.copy(), graph.turn.copy(), graph.lag.copy()
         # A row that ended before the one it follows leaves what comes after it where it is.
         turn[nodes] = np.minimum(turn[nodes] + own[nodes], 0.0)

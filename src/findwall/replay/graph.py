@@ -78,6 +78,7 @@ class Graph(msgspec.Struct, frozen=True):
     paced: Bool  # a copy from or to pageable memory: its length is the host's, not the device's
     elsewhere: F64  # device rows: share of the wait before it in which another device of the job works
     inside: F64  # device rows of a CPU job: recorded events inside the op, which stretched it
+    freeing: F64  # the same, ns: host work right behind the op that may be its memory given back
     steps: int
     on_cores: bool  # a CPU job: the host runs the work itself
     repeats: bool  # whether the step comes again: else it is played once, from its start
