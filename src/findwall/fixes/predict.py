@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from findwall.facts.best_changes import WARMER_LIKELY, WARMER_USUALLY, on_warm_cores
 from findwall.facts.facts import Facts
 from findwall.facts.gains import is_blind
 from findwall.facts.likely_times import slowed
@@ -95,10 +96,14 @@ def ends(facts: Facts, uses: dict[str, Use]) -> Ends | None:
     if is_blind(facts, *mended_by(uses)):
         return None
     played = [_played(facts, made) for made in _cases(uses)]
-    steps = [_steps(facts, uses, graph) for graph, _ in played if graph is not None]
+    graphs = [graph for graph, _ in played if graph is not None]
+    steps = [_steps(facts, uses, graph, WARMER_LIKELY) for graph in graphs]
     if not steps or min(map(min, steps)) <= 0:
         return None
-    short, long, traced = min(map(min, steps)), max(map(max, steps)), exp(_step_doubt(facts))
+    colder, warmest = steps, steps
+    if facts.graph.on_cores:
+        colder, warmest = ([_steps(facts, uses, graph, how) for graph in graphs] for how in WARMER_USUALLY)
+    short, long, traced = min(map(min, warmest)), max(map(max, colder)), exp(_step_doubt(facts))
     return Ends(short / traced, sqrt(steps[0][0] * steps[0][1]), long * traced, played[0][1])
 
 
@@ -110,13 +115,14 @@ def _cases(uses: dict[str, Use]) -> list[dict[str, Use]]:
     return found
 
 
-def _steps(facts: Facts, uses: dict[str, Use], graph: Graph) -> tuple[float, float]:
-    """On the likely host, and on the cheapest."""
+def _steps(facts: Facts, uses: dict[str, Use], graph: Graph, how: float) -> tuple[float, float]:
+    """On the likely host, and on the cheapest. `how`: by how much what stays runs faster on cores."""
     likely = facts.reading.likely
     left = likely.step - _not_replayed(facts, moved_by(uses))
 
     def step(calibration: Calibration, now: Replay) -> float:
-        return left - (now.step - play_with(graph, calibration).step) * likely.shrink
+        then = on_warm_cores(facts, graph, play_with(graph, calibration).step, how)
+        return left - (now.step - then) * likely.shrink
 
     first = step(likely.calibration, likely.gaps.replay)
     if (slower := slowed(facts, graph, frozenset(uses), first)) is not None:
