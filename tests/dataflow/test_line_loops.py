@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,22 @@ class Job:
         for one, gradient in zip(given, total, strict=True):
             one.grad = gradient
         self.optimizer.step()
+
+    def mask_by_mask(self) -> None:
+        """Rows of each group, scaled and put back."""
+        x, group = self.net[0](torch.randn(80, 8)), torch.arange(80) % 10
+        out = torch.empty_like(x)
+        for number in range(10):
+            mine = group == number
+            out[mine] = x[mine] * self.layers[number].bias
+        out.sum().backward()
+
+    def mask_by_mask_of_what_was_put(self) -> None:
+        """The same, but each round looks at what the one before has put."""
+        x, group = self.net[0](torch.randn(80, 8)).detach(), torch.arange(80) % 10
+        out = torch.zeros_like(x)
+        for number in range(10):
+            out[group == number] = x[group == number] + out.sum()
 
     def field_by_field(self) -> None:
         numbers = torch.randint(0, 10, (SAMPLES, 12))
@@ -115,6 +132,7 @@ def loops_of(step: Callable[[Job], None], folder: Path) -> list[Rounds]:
         (Job.sample_by_sample_in_lists, SAMPLES),
         (Job.field_by_field, 12),
         (Job.class_by_class, 10),
+        (Job.mask_by_mask, 10),
     ],
 )
 def test_rounds_that_need_no_other_are_a_batch(
@@ -130,7 +148,14 @@ def test_a_loop_over_parameters_is_told_as_such(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "step", [Job.layer_by_layer, Job.time_by_time, Job.update_by_update, Job.running_sum]
+    "step",
+    [
+        Job.layer_by_layer,
+        Job.time_by_time,
+        Job.update_by_update,
+        Job.running_sum,
+        Job.mask_by_mask_of_what_was_put,
+    ],
 )
 def test_rounds_that_need_the_one_before_are_none(step: Callable[[Job], None], tmp_path: Path) -> None:
     assert loops_of(step, tmp_path) == []
@@ -145,6 +170,41 @@ def test_the_fix_has_a_line_and_a_shorter_step(tmp_path: Path) -> None:
     assert "for number in range" in Path(__file__).read_text().splitlines()[int(place.rpartition(":")[2]) - 1]
     said = predict(facts, {"vectorise-loop": outcome})
     assert said is not None and said.low <= said.mid <= said.high and said.mid < facts.step
+
+
+def test_what_the_engine_adds_up_is_of_the_rounds_whose_gradients_it_adds(tmp_path: Path) -> None:
+    """A gradient for each slice, as large as what was sliced, and all of them added."""
+    net, x = nn.Linear(64, 64), torch.randn(512, 64)
+
+    def step() -> None:
+        h, found = net(x), []
+        for at in range(32):
+            part = h[16 * at : 16 * at + 16]
+            found.append(torch.tanh(part).sum())
+        torch.stack(found).mean().backward()
+
+    facts = facts_with_flow(step, tmp_path)
+    (loop,) = facts.loops
+    names = [facts.op_name(atom) for atom in loop.atoms.tolist()]
+    assert names.count("aten::add_") + names.count("aten::add") >= 30 * facts.steps.count
+
+
+def test_on_cores_what_every_round_does_to_the_whole_is_done_once(tmp_path: Path) -> None:
+    """Rounds on parts of many sizes: each fills a gradient as large as the whole."""
+    net, x, ends = nn.Linear(64, 64), torch.randn(2048, 64), [at * at for at in range(46)]
+
+    def step() -> None:
+        h, found = net(x), []
+        for first, end in pairwise(ends):
+            part = torch.tanh(h[first:end])
+            found.append(part.sum())
+        torch.stack(found).mean().backward()
+
+    facts = facts_with_flow(step, tmp_path)
+    outcome = all_fixes()["vectorise-loop"].advise(facts)
+    assert isinstance(outcome, Use) and set(outcome.moves or ()) - {"launch-bound", "host-work", "host-sync"}
+    said = predict(facts, {"vectorise-loop": outcome})
+    assert said is not None and said.high < facts.step
 
 
 def test_cells_called_by_hand_are_a_layer_of_the_library(tmp_path: Path) -> None:

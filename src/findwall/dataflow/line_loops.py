@@ -2,8 +2,9 @@
 
 A line that the job comes to again and again within a step begins the rounds of a loop. What a round calls
 lies between two visits; where a visit is followed by lines that most rounds do not have, the loop was left.
-Rounds are independent where none reads what another made. A sum over rounds is no such reading, as long as
-nobody looks at it before the last one: rounds of a batch add up as well.
+Rounds are independent where none reads what another made. A sum over rounds is no such reading, nor are
+places of one tensor that each round fills, as long as nobody looks at it before the last one: rounds of a
+batch add up as well, and fill all places at once.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ _ADDS = ("add", "sub", "addcmul", "maximum", "minimum")
 _SUMS = frozenset(
     {"aten::cat", *(f"aten::{a}{one}{b}" for one in _ADDS for a in ("", "_foreach_") for b in ("", "_"))}
 )
+
+
+# What fills places of a tensor that stays otherwise as it is.
+_PUTS = frozenset(f"aten::{name}_" for name in ("index_put", "index_copy", "scatter", "masked_scatter"))
 
 
 class Rounds(msgspec.Struct, frozen=True):
@@ -119,7 +124,7 @@ class _Judge:
         names = [observed.names[name] for name in observed.name.tolist()]
         sums = rows_under(observed, ACCUMULATES)
         self._ours = set(of_ours(observed).tolist())
-        self._adds = np.array([name in _SUMS or row in sums for row, name in enumerate(names)], bool)
+        self._adds = np.array([name in _SUMS | _PUTS or row in sums for row, name in enumerate(names)], bool)
         told = np.isin(flow.reader, list(rows_under(observed, STATE)))
         self._state = np.isin(flow.written, np.unique(flow.storage[told]))
         head = flow.head

@@ -153,11 +153,18 @@ def _gradients_of(flow: Flow, heads: I64) -> I64:
 
 
 def _numbers_in_backward(flow: Flow) -> I64:
-    """The number of the node of autograd's around each row; -1 none."""
+    """The number of the node of autograd's around each row; -1 none. What the engine does with a node's
+    gradient, as adding it to another, has the node's."""
     observed = flow.observed
     numbers = np.full(len(observed), -1, np.int64)
-    for row in np.flatnonzero(observed.is_backward & (observed.sequence >= 0)).tolist():
-        numbers[row : int(observed.last[row]) + 1] = observed.sequence[row]
+    nodes = np.flatnonzero(observed.is_backward & (observed.sequence >= 0))
+    engine = observed.parent[nodes]
+    around = (engine >= 0) & observed.is_backward[np.maximum(engine, 0)]
+    for node, row in [
+        *zip(nodes[around].tolist(), engine[around].tolist(), strict=True),
+        *zip(nodes, nodes, strict=True),
+    ]:
+        numbers[row : int(observed.last[row]) + 1] = observed.sequence[node]
     return numbers
 
 

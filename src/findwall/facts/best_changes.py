@@ -170,6 +170,11 @@ def gone(facts: WorkFacts, atoms: I64) -> Change:
     return taken_away.dropped(facts.atoms, facts.kernels, atoms)
 
 
+def left_out(facts: WorkFacts, atoms: I64) -> Change:
+    """Work that is not done any more: of kernels that do other work as well their part."""
+    return taken_away.left_out(facts.atoms, facts.kernels, atoms)
+
+
 def free_launches(facts: WorkFacts, atoms: I64 | None = None) -> Change:
     """Launching costs the host nothing: of all kernels, or of some."""
     if atoms is None:

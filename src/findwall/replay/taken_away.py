@@ -34,7 +34,7 @@ def taken_away(
         return change + Change((Launch(late, 0.0),)) if late is not None else change
     mine = atoms.of(cause)
     if cause == UNNEEDED:
-        return dropped(atoms, kernels, mine)
+        return left_out(atoms, kernels, mine)
     change = to_floor(atoms, kernels, mine) + _idle_gone(cause, graph, scenario)
     if cause in MERGED and len(mine):
         change += Change((Launch(np.unique(kernels.row[atoms.index[mine]]), 0.0),))
@@ -65,6 +65,15 @@ def to_floor(atoms: DeviceAtoms, kernels: KernelTable, which: I64, floor: F64 | 
     moved = np.flatnonzero(less > 0)
     factor = 1.0 - less[moved] / np.maximum(total[moved], NOT_ZERO_NS)
     return Change((Scale(kernels.row[moved], np.maximum(factor, 0.0)),)) if len(moved) else Change()
+
+
+def left_out(atoms: DeviceAtoms, kernels: KernelTable, which: I64) -> Change:
+    """Kernels that are not there any more; of those that do something else as well, their part of these."""
+    mine = np.zeros(len(atoms.index), bool)
+    mine[which] = True
+    whole = ~np.isin(atoms.index[which], atoms.index[~mine])
+    rest = which[~whole]
+    return dropped(atoms, kernels, which[whole]) + to_floor(atoms, kernels, rest, np.zeros(len(rest)))
 
 
 def dropped(atoms: DeviceAtoms, kernels: KernelTable, which: I64) -> Change:

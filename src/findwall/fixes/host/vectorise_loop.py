@@ -39,17 +39,29 @@ from findwall.fixes import (
     gone,
     ideal,
     no_use,
+    of_class,
+    on_cores,
     pieces,
     rows_of,
     small_kernels,
     step_ms,
 )
-from findwall.model.catalogue import FAIR_PART, FEWEST_REPEATS, MAJORITY_SHARE, MENTION_SHARE, WORTH_IT
+from findwall.fixes.less_work.removed_work import CAUSES_ON_CORES, on_cores_too
+from findwall.model.catalogue import (
+    FAIR_PART,
+    FEWEST_REPEATS,
+    MAJORITY_SHARE,
+    MATRIX_CLASSES,
+    MENTION_SHARE,
+    NEARLY_ALL,
+    WORTH_IT,
+)
 from findwall.model.dataflow import LineLoop
 from findwall.model.events import Kind
+from findwall.model.machine import MATH_TYPES
 from findwall.replay.change import Change, NoHostWork, NoWait, Scale
 from findwall.step.call_names import in_window
-from findwall.units import NOT_ZERO_NS, ms
+from findwall.units import NOT_ZERO_NS, NS_PER_S, ms
 from findwall.work.work_facts import WorkFacts
 
 _FRAME = re.compile(r"\(\d+\): ")
@@ -78,6 +90,7 @@ def _by_lines(facts: Facts) -> Outcome | None:
     }
     named = {"op": facts.op_name(int(most.atoms[0])) or "", "function": ""}
     moved = tuple(one for one in CAUSES_OF_LOOPS if gain_ms(facts, one) > MENTION_SHARE * step_ms(facts))
+    moved += on_cores_too(facts, np.concatenate([one.atoms for one in found]))
     # A host that reads a number in each round may decide by it what the next one does.
     asks = any(np.isin(facts.host.questions, one.calls).any() for one in found)
     return Use(
@@ -93,14 +106,14 @@ def _by_lines(facts: Facts) -> Outcome | None:
 
 def _at_once(facts: Facts, loops: list[LineLoop], how: float) -> Change:
     """One round that does the work of all: the others are neither issued nor waited for. Its kernels take
-    what all of them took, or as little as their bytes and products must, or something between."""
+    what all of them took, or as little as they must, or something between."""
     change = Change()
     for one in loops:
         first, others = one.atoms[one.first], one.atoms[~one.first]
         own = facts.atoms.own
         alone = max(float(own[first].sum()), NOT_ZERO_NS)
-        must = max(alone, float(np.nansum(facts.atoms.floor[one.atoms])))
-        times = must ** (1.0 - how) * max(float(own[one.atoms].sum()), must) ** how / alone
+        must = max(alone, _least_ns(facts, one))
+        times = must ** (1.0 - how) * max(_most_ns(facts, one), must) ** how / alone
         rows = np.unique(rows_of(facts, first))
         change += gone(facts, others) + Change(
             (
@@ -110,6 +123,32 @@ def _at_once(facts: Facts, loops: list[LineLoop], how: float) -> Change:
             )
         )
     return change
+
+
+def _least_ns(facts: Facts, one: LineLoop) -> float:
+    """What the kernels of all rounds must take: their bytes and products. On cores their products alone: what
+    every round reads, as weights or a mask over all, is read once, and small parts come from a cache."""
+    floor = facts.atoms.floor[one.atoms]
+    if not on_cores(facts):
+        return float(np.nansum(floor))
+    index = facts.atoms.index[one.atoms]
+    ceiling = np.array([facts.ceilings.flops.get(name, np.inf) for name in MATH_TYPES] + [np.inf])
+    products = facts.kernels.flops[index] / ceiling[facts.kernels.math_index[index]] * NS_PER_S
+    mine = of_class(facts, *MATRIX_CLASSES)[one.atoms]
+    return float(np.nansum(np.minimum(products, facts.atoms.own[one.atoms])[mine]))
+
+
+def _most_ns(facts: Facts, one: LineLoop) -> float:
+    """What the kernels of all rounds take today. On cores, where rounds work on parts of many sizes, what is
+    of one size in nearly all of them is of the whole, and done once for all."""
+    own = facts.atoms.own[one.atoms]
+    op, events = facts.kernels.op[facts.atoms.index[one.atoms]], facts.timeline.events
+    key = events.name[op].astype(np.int64) * (len(facts.timeline.details.inputs) + 1) + events.inputs[op]
+    _, group, count = np.unique(key, return_inverse=True, return_counts=True)
+    whole = count[group.reshape(-1)] >= NEARLY_ALL * one.rounds * facts.steps.count
+    if not on_cores(facts) or whole.mean() > 1.0 - FAIR_PART:
+        return float(own.sum())
+    return float(own[~whole].sum() + own[whole].sum() / one.rounds)
 
 
 def _on_the_device(facts: Facts) -> Outcome | None:
@@ -200,4 +239,4 @@ def _called_often(facts: Facts) -> Claim | None:
     return None
 
 
-FIX = Fix(("host-work", "launch-bound", "host-sync"), "needs-review", use)
+FIX = Fix(("host-work", "launch-bound", "host-sync", *CAUSES_ON_CORES), "needs-review", use)

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.facts.best_changes import left_out
 from findwall.facts.user_lines import line_of
-from findwall.fixes import Claim, Facts, Outcome, Use, gone, lines, no_use, rows_of, time_of
+from findwall.fixes import Claim, Facts, Outcome, Use, lines, no_use, on_cores, rows_of, time_of
 from findwall.model.catalogue import WORTH_IT
 from findwall.model.causes import CAUSES
 from findwall.model.dataflow import Needless, Unneeded
 from findwall.model.events import Bool
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Scale
+
+# On cores a small op's way to its work is its own time, whatever it does: what loops over small ops take
+# there counts for these.
+CAUSES_ON_CORES = ("slow-kernels", "unfused-pointwise", "layout-copies", "gather-scatter")
+
+
+def on_cores_too(facts: Facts, atoms: I64) -> tuple[str, ...]:
+    """Of a CPU job the causes that fewer of these small ops move."""
+    return (causes_of(facts, atoms, CAUSES_ON_CORES) or ()) if on_cores(facts) else ()
 
 
 def causes_of(facts: Facts, atoms: I64, among: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -34,7 +44,7 @@ def without_needless(facts: Facts, kind: Needless, said: tuple[str, str], condit
         "ops": found.ops or None,
         "parameters": found.gradients or None,
     }
-    change = gone(facts, found.atoms)
+    change = left_out(facts, found.atoms)
     return Use(
         Claim(said[0], figures, places=lines(place)),
         change,
