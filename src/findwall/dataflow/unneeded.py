@@ -8,6 +8,9 @@ never taken away (`added_gradients.py`).
 
 from __future__ import annotations
 
+import math
+
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -18,12 +21,17 @@ from findwall.dataflow.linking import Flow, in_backward, judged, owners, rows_un
 from findwall.dataflow.masked_attention import under_masks
 from findwall.dataflow.padded_rows import filled_rows
 from findwall.dataflow.repeats import repeats
+from findwall.dataflow.row_ops import elements
 from findwall.dataflow.row_work import RowWork, row_work
 from findwall.dataflow.usefulness import ACCUMULATES, used_heads, written_unseen
-from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL
+from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL, UNNEEDED
+from findwall.model.causes import cause_index
 from findwall.model.dataflow import KEPT, LINE, Needless, Unneeded
+from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
 from findwall.work.work_facts import WorkFacts
+
+CONVOLUTION_BACKWARD = "aten::convolution_backward"  # (gradient, input, weight, …)
 
 
 def unneeded(facts: WorkFacts, graph: Joined | None) -> tuple[Unneeded, ...]:
@@ -36,6 +44,37 @@ def unneeded(facts: WorkFacts, graph: Joined | None) -> tuple[Unneeded, ...]:
     if written_unseen(graph.flow):
         return ()
     return _by_graph(facts, graph)
+
+
+def unused_halves(facts: WorkFacts, graph: Joined) -> Bool:
+    """Atoms of convolutions' backward passes that work out both gradients, the weight's for nobody."""
+    flow = graph.flow
+    observed, used = flow.observed, used_heads(flow)
+    op = observed_ops(facts, graph)
+    heads = [
+        row
+        for row in np.unique(op[op >= 0]).tolist()
+        if observed.names[int(observed.name[row])] == CONVOLUTION_BACKWARD and used[row]
+    ]
+    return np.isin(op, [row for row in heads if _is_half_used(flow, used, row)])
+
+
+def _is_half_used(flow: Flow, used: Bool, head: int) -> bool:
+    """Whether nothing that is used reads what it makes of the weight's size, which its input is not of."""
+    observed = flow.observed
+    given = msgspec.json.decode(observed.given[int(observed.arguments[head])])
+    shapes = [
+        one[1] for one in given[:3] if isinstance(one, list) and len(one) > 1 and isinstance(one[1], list)
+    ]
+    if len(shapes) < 3 or math.prod(shapes[1]) == math.prod(shapes[2]):
+        return False
+    mine = np.flatnonzero(flow.head[flow.wrote] == head)
+    regions = observed.region[np.searchsorted(observed.op, flow.wrote[mine]) + flow.place[mine]]
+    size = np.array([elements(observed.regions[region]) for region in regions.tolist()], np.int64)
+    weight = flow.written[mine[size == math.prod(shapes[2])]]
+    both = len(weight) > 0 and bool((size == math.prod(shapes[1])).any())
+    reads = np.isin(flow.storage, weight) & (flow.head[flow.reader] != head) & (flow.writer >= 0)
+    return both and not used[np.maximum(flow.head[flow.reader[reads]], 0)].any()
 
 
 def called_from(facts: WorkFacts, graph: Joined, atoms: I64) -> str:
@@ -52,6 +91,8 @@ def _by_graph(facts: WorkFacts, graph: Joined) -> tuple[Unneeded, ...]:
     free = op >= 0
     for kind, heads in _heads(graph.flow).items():
         mine = free & np.isin(op, heads)
+        if kind == "gradients":
+            mine |= free & (facts.atoms.cause == cause_index(UNNEEDED))  # halves of them
         if kind == "always" and own[mine].sum() > NEARLY_ALL * own.sum():
             continue  # a loop over one input: what would be left of it?
         if own[mine].sum() < MENTION_SHARE * own.sum():

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from findwall.causes.budget import claim_throttled, claim_whole, device_atoms
+from findwall.causes.budget import claim_throttled, claim_whole, device_atoms, split_off
 from findwall.dataflow.joining import Joined, called, joined
 from findwall.dataflow.roles import for_what
 from findwall.dataflow.traced_loops import traced_loops
-from findwall.dataflow.unneeded import called_from, unneeded
+from findwall.dataflow.unneeded import called_from, unneeded, unused_halves
 from findwall.dataflow.wandering import wandering_reads
 from findwall.facts.facts import Facts
 from findwall.facts.gradient_free_work import without_gradients
@@ -45,6 +45,8 @@ from findwall.work.kernel_table import kernel_table, taken_at_their_word
 from findwall.work.recomputed_kernels import because_of_checkpoints
 from findwall.work.work_by_name import with_kernel_types
 from findwall.work.work_facts import DeviceAtoms, KernelTable
+
+HALF = 0.5  # of a convolution's backward pass: each of its two gradients takes as many products
 
 
 def establish(
@@ -117,6 +119,9 @@ def _with_dataflow(facts: Facts) -> Facts:
     graph = joined(facts)
     facts = replace(facts, roles=for_what(facts, graph))
     if graph is not None:
+        if facts.graph.on_cores:  # a GPU has a kernel for each
+            halves = np.where(unused_halves(facts, graph), HALF, 0.0)
+            facts = replace(facts, atoms=split_off(facts.atoms, halves, UNNEEDED))
         facts = replace(facts, called=called(graph))
         loops, wandering = traced_loops(facts, graph), wandering_reads(graph.flow)
         facts = replace(facts, loops=loops, wandering=wandering)
