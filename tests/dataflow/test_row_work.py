@@ -79,6 +79,7 @@ NEITHER: dict[str, Step] = {
     "picked numbers of rows": lambda p: p.layer(p.x)[torch.arange(ROWS), p.edges[:ROWS] % WIDTH],
     "picked columns": lambda p: p.layer(p.x)[:, p.edges[:4] % WIDTH],
     "half of the columns": lambda p: p.layer(p.x)[:, : WIDTH // 2],
+    "all rows, mask by mask": lambda p: (lambda y: y[p.mask].sum() + y[~p.mask].sum())(p.layer(p.x)),
     "all rows as well": lambda p: (lambda y: y[p.mask].sum() + y.sum())(p.layer(p.x)),
     "a mean over rows": lambda p: p.batch_norm(p.layer(p.x))[p.mask],
     "more rows than edges": lambda p: p.layer(p.x[p.edges[:10]]),

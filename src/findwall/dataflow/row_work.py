@@ -88,12 +88,14 @@ class _Rows(RowOps):
             return
         if head not in self._reads_of or not self.is_by_rows(head):
             return
-        # By what picks, which picks the same rows for all who read them; else by the part that is read.
+        # By what picks, which picks the same rows for all who read them, and others than the next that picks;
+        # else by the part that is read.
         shares: dict[tuple[int, int], tuple[float, int]] = {}
         for reader, use, written in self._reads_of[head]:
             share, by = self._read_share(reader, use, written)
             passed = self._between[reader] + (self.name(reader) in PRODUCTS) if by != reader else 0
-            key = (by, -1) if by != reader else (-1, int(self._observed.region[use]))
+            picks = by != reader or self.picked(reader, self.operands(reader)) is not None
+            key = (by, -1) if picks else (-1, int(self._observed.region[use]))
             known = shares.get(key, (0.0, 0))
             shares[key] = max(known[0], share), max(known[1], int(passed))
             self._picks.setdefault(head, by)
