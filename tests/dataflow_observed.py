@@ -15,6 +15,7 @@ import torch
 
 from findwall.agent import observing
 from findwall.agent.tracing.line_marks import LineMarks
+from findwall.agent.tracing.number_marks import watch_numbers
 from findwall.agent.tracing.observer import OBSERVER
 from findwall.agent.tracing.value_counts import tell, watch_values
 from findwall.apply.registry import undo_all
@@ -36,7 +37,7 @@ def observe(step: Step, path: Path, iterations: int = 2) -> None:
     sums = observing._sums(torch, {id(one) for one in state})
     OBSERVER.begin(torch, path)
     lines = LineMarks(torch)
-    puts = watch_values(torch)
+    puts = [*watch_values(torch), *watch_numbers(torch)]
     try:
         observing._tell_state(torch, state)
         lines.begin()

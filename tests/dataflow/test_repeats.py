@@ -50,3 +50,20 @@ def test_what_hangs_on_the_request_is_made_once_for_it(keep: bool, refilled: boo
     assert "aten::linear" not in {
         flow.observed.names[flow.observed.name[head]] for head in found.always.tolist()
     }
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_what_numbers_of_python_make_of_constants_is_the_same_while_they_are(
+    changes: bool, tmp_path: Path
+) -> None:
+    layer, state = nn.Linear(8, 8), {"count": 0}
+
+    def step() -> None:
+        state["count"] += changes
+        window = (torch.arange(8) / 7 * (2 + state["count"])).cos() * 0.5
+        layer(torch.where(window > 0.1, window, 0.0)).sum().backward()
+
+    flow = flow_of(step, tmp_path)
+    always = [flow.observed.names[flow.observed.name[head]] for head in repeats(flow).always.tolist()]
+    whole = ["aten::arange", "aten::div", "aten::mul", "aten::cos", "aten::mul", "aten::gt", "aten::where"]
+    assert always[: len(whole)] == (whole[:2] if changes else whole)

@@ -27,6 +27,7 @@ from findwall.agent.engine import Engine
 from findwall.agent.step_ends.stepfinder import StepEnd
 from findwall.agent.tracing.graph_captures import CAPTURES
 from findwall.agent.tracing.line_marks import LineMarks
+from findwall.agent.tracing.number_marks import watch_numbers
 from findwall.agent.tracing.observer import BY, OBSERVER
 from findwall.agent.tracing.value_counts import tell, watch_values
 from findwall.apply.registry import REGISTRY, Call, Put, undo_all
@@ -113,7 +114,7 @@ class Observing:
             self._puts.append(REGISTRY.hold(BY, "torch's observer of ops", OBSERVER.end))
             self._watch_reads(engine.torch)
             if not machine.compiled_graphs():  # else the compiler would see another function, and begin anew
-                self._puts += watch_values(engine.torch)
+                self._puts += [*watch_values(engine.torch), *watch_numbers(engine.torch)]
             _tell_state(engine.torch, state)
             self._lines = LineMarks(engine.torch)
             self._puts.append(REGISTRY.hold(BY, "sys.settrace", self._lines.end))

@@ -2,7 +2,7 @@
 
 Two ops compute the same where they have the same name, were given the same numbers, and read the same values:
 what an op wrote that computes the same, or what was there before. A number of Python's that meets a tensor
-has no value in what was observed, so an op that reads one is like no other.
+has no value in what torch's observer writes: where findwall has not told it, the op is like no other.
 
 What is computed again from what was made for a step before counts as twice: one request may take many steps.
 """
@@ -25,7 +25,7 @@ from findwall.dataflow.linking import (
     opaque,
     rows_under,
 )
-from findwall.model.dataflow import CHANGE, READ, SAME, STATE
+from findwall.model.dataflow import CHANGE, NUMBERS, READ, SAME, STATE
 from findwall.model.events import Bool
 from findwall.model.intervals import I64
 
@@ -95,6 +95,7 @@ class _Values:
         )
         self._stays = _stays(flow)
         self._counted = _counted(flow)
+        self._numbers_of = told_numbers(flow)
         self.of: dict[int, int] = {}
         self.fixed: set[int] = set()  # ops that read nothing which may be another in the next step
         self.made: set[int] = set()  # nor anything that may be changed unseen: by chance, perhaps, but once
@@ -122,7 +123,8 @@ class _Values:
                 return None
             made = self.of[maker], writer - maker, self._place.get((writer, storage), -1)
             inputs.append((made, region, dtype))
-        return int(observed.name[head]), int(observed.arguments[head]), tuple(inputs)
+        numbers = self._numbers_of.get(head, -1)
+        return int(observed.name[head]), int(observed.arguments[head]), numbers, tuple(inputs)
 
     def _all_read(self, head: int, known: set[int]) -> bool:
         """Whether it reads nothing but what stays, and what these ops wrote."""
@@ -170,10 +172,29 @@ def _by_chance(flow: Flow) -> Bool:
             given = msgspec.json.decode(observed.given[int(observed.arguments[row])])
             found[row] |= len(given) > _DROPS[name] and bool(given[_DROPS[name]])
     found[np.unique(flow.head[found & (flow.head >= 0)])] = True  # what runs inside an op decides for it
-    reads = np.isin(observed.way, (READ, CHANGE))
-    unlinked = reads & ~np.isin(np.arange(len(observed.op)), flow.use)
-    found[observed.op[unlinked]] = True
+    found[_without_value(flow)] = True
     return found
+
+
+def _without_value(flow: Flow) -> I64:
+    """Ops that read a number of Python's which nobody told."""
+    observed = flow.observed
+    reads = np.isin(observed.way, (READ, CHANGE))
+    ops = observed.op[reads & ~np.isin(np.arange(len(observed.op)), flow.use)]
+    told = np.array(sorted(told_numbers(flow)), np.int64)
+    return ops[~np.isin(np.where(flow.head[ops] >= 0, flow.head[ops], ops), told)]
+
+
+def told_numbers(flow: Flow) -> dict[int, int]:
+    """Outermost ops that were called with numbers of Python's, and the name of the range that tells which."""
+    observed = flow.observed
+    names = np.array([name.startswith(NUMBERS) for name in observed.names], bool)
+    marks = np.flatnonzero(names[observed.name])
+    heads = flow.heads()
+    at = np.searchsorted(heads, marks)
+    marks, following = marks[at < len(heads)], heads[at[at < len(heads)]]
+    same = observed.thread[marks] == observed.thread[following]
+    return dict(zip(following[same].tolist(), observed.name[marks[same]].tolist(), strict=True))
 
 
 def _stays(flow: Flow) -> set[int]:

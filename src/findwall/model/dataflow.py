@@ -34,6 +34,7 @@ FILLED = "findwall::filled "  # places of a batch up to the end of its longest s
 # Of an attention's mask: positions that it lets through, of all, and blocks of them that have any, of all,
 # "findwall::mask 4063488/67108864 310/4096".
 MASK = "findwall::mask "
+NUMBERS = "findwall::numbers "  # the next op is called with these of Python's: "findwall::numbers 0.5 2"
 OURS = "findwall::"
 
 MASK_BLOCK = 128  # positions of a side: what kernels that pass over blocks compute or leave out
