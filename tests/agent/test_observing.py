@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from findwall.agent import observing
+from findwall.agent.step_ends.stepfinder import StepEnd
 from findwall.agent.tracing.line_marks import LineMarks, is_own
+from findwall.agent.tracing.number_marks import watch_numbers
 from findwall.agent.tracing.observer import OBSERVER, Observer
+from findwall.apply.registry import undo_all
 
 torch = pytest.importorskip("torch")
 
@@ -95,3 +98,49 @@ def test_there_is_one_observer() -> None:
     with pytest.raises(RuntimeError, match="in use"):
         observer.begin(torch, None)  # type: ignore[arg-type]
     assert not OBSERVER.is_busy
+
+
+@pytest.mark.parametrize(
+    ("source", "ops", "wanted"),
+    [
+        (StepEnd.OPTIMIZER, 20_000, 2),
+        (StepEnd.OPTIMIZER, 40_000, 1),
+        (StepEnd.OPTIMIZER, 60_000, 0),
+        (StepEnd.FORWARD, 10_000, 4),
+        (StepEnd.FORWARD, 20_000, 2),
+        (StepEnd.FORWARD, 40_000, 0),
+    ],
+)
+def test_as_many_iterations_are_observed_as_the_job_has_time_for(
+    source: StepEnd, ops: int, wanted: int
+) -> None:
+    """One where two would hold it up for too long, unless an iteration may be only a part of a step."""
+    trace = SimpleNamespace(steps=3, file="trace.json")
+    engine: Any = SimpleNamespace(
+        torch=torch,
+        record=SimpleNamespace(trace=trace),
+        rank=SimpleNamespace(speaks=True),
+        window=SimpleNamespace(ops=3 * ops),
+        finder=SimpleNamespace(source=source),
+    )
+    why = observing.barred(engine)
+    assert ("hold the job up for about" in why) == (wanted == 0)
+    if wanted:
+        assert observing._wanted(engine) == wanted
+
+
+def test_looking_at_memory_runs_no_ops() -> None:
+    with torch.profiler.profile() as profiler:
+        for one in (torch.ones(8), torch.ones(8, requires_grad=True), torch.ones(4, dtype=torch.bool)):
+            assert observing._sum(torch, one) == observing._sum(torch, one.detach().clone())
+    names = {event.name for event in profiler.events()}
+    assert not names & {"aten::view", "aten::flatten", "aten::resolve_conj"}
+    assert observing._sum(torch, torch.arange(6).view(2, 3).t()) != observing._sum(torch, torch.arange(6))
+
+
+def test_functions_that_tell_their_numbers_are_put_back() -> None:
+    puts = watch_numbers(torch)
+    assert (torch.ones(2) * 3 + 1).tolist() == [4, 4] and (2 - torch.ones(2)).tolist() == [1, 1]
+    assert torch.where(torch.tensor([True, False]), 1.0, 2.0).tolist() == [1, 2]
+    undo_all(puts)
+    assert not {"__mul__", "add_", "where"} & set(vars(torch.Tensor))

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from findwall.model.dataflow import BORN, CUT, MAKE, OURS, OVERWRITE, READ, Observed, Region
+from findwall.model.dataflow import BORN, CUT, KEPT, MAKE, OURS, OVERWRITE, READ, Observed, Region
 from findwall.model.events import Bool
 from findwall.model.intervals import I64
 
@@ -81,11 +81,11 @@ def of_ours(observed: Observed) -> I64:
 def iterations(observed: Observed) -> I64:
     """For each row the number of its iteration.
 
-    Where findwall did not say so, each iteration ends with the same updates: after half of them.
+    Where findwall was not there to say so, each iteration ends with the same updates: after half of them.
     """
     wanted = [at for at, name in enumerate(observed.names) if name == CUT]
     begins = np.flatnonzero(np.isin(observed.name, wanted))
-    if len(begins) == 0:
+    if len(begins) == 0 and KEPT not in observed.names:
         updates = [at for at, name in enumerate(observed.names) if name.startswith(_UPDATE)]
         rows = np.flatnonzero(np.isin(observed.name, updates))
         begins = observed.last[rows[len(rows) // 2 - 1 : len(rows) // 2]] + 1 if len(rows) > 1 else rows[:0]

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from findwall.dataflow.added_gradients import unused_gradients
 from findwall.dataflow.grown_rows import new_rows
 from findwall.dataflow.joining import Joined
-from findwall.dataflow.linking import Flow, in_backward, judged, owners, rows_under
+from findwall.dataflow.linking import Flow, in_backward, iterations, judged, owners, rows_under
 from findwall.dataflow.masked_attention import under_masks
 from findwall.dataflow.padded_rows import filled_rows
 from findwall.dataflow.repeats import repeats
@@ -136,9 +136,9 @@ def _heads(flow: Flow) -> dict[Needless, I64]:
     # Where no gradient at all is used, the update lies outside of what was seen.
     idle = unused[backward[unused]] if used[heads[backward[heads]]].any() else unused[:0]
     again = repeats(flow)
-    # Without findwall in the job nobody knows what Python keeps. And a job that does not train is there for
-    # what it gives, whether it looks at that or not.
-    told = KEPT in observed.names and backward.any()
+    # Without findwall in the job nobody knows what Python keeps, nor from one iteration what the next reads.
+    # And a job that does not train is there for what it gives, whether it looks at that or not.
+    told = KEPT in observed.names and backward.any() and iterations(observed).any()
     unread = unused[~backward[unused]] if told else unused[:0]
     return {
         "gradients": idle,
