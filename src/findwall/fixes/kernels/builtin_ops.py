@@ -35,6 +35,7 @@ from findwall.fixes import (
     at_most,
     free_launches,
     gain_ms,
+    gone,
     is_compiled,
     lines,
     no_use,
@@ -43,6 +44,7 @@ from findwall.fixes import (
     rows_of,
     small_kernels,
     step_ms,
+    time_of,
     to_floor,
 )
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WORTH_IT
@@ -52,6 +54,7 @@ from findwall.replay.change import Change, NoHostWork
 from findwall.step.step_facts import StepFacts
 from findwall.units import NOT_ZERO_NS
 from findwall.work.work_facts import WorkFacts
+from findwall.work.written_losses import written_loss
 
 MOVES = ("unfused-pointwise", "launch-bound")
 
@@ -72,13 +75,50 @@ CHAINS: tuple[tuple[dict[str, int], str, frozenset[str]], ...] = (
 # What chains have besides, and how many of its ops a chain has forward and backward for one forward.
 IN_EVERY_CHAIN = {"mul": 2, "add": 1, "div": 1}
 BOTH_WAYS = 3
+# Over logits, that F.cross_entropy makes beside a softmax and its backward: zeros for a gradient, which are
+# filled in, and with smoothed labels a sum along the words, which is spread again. Counted in torch 2.13.
+LOSS_PASSES = 4
 MARK_SHARE = 0.003  # of the step: less time than this in an op is no mark. Chosen by hand, not calibrated.
 # Ops of the library that take many small ones where it has no kernel of their own, on a CPU above all.
 LIBRARY_OPS = RECURRENT_OPS.union(*(ops for _, _, ops in CHAINS))
 
 
 def use(facts: Facts) -> Outcome:
-    return _cells(facts) or _chains(facts)
+    return _cells(facts) or _loss(facts) or _chains(facts)
+
+
+def _loss(facts: Facts) -> Outcome | None:
+    """A loss over many words that the job writes out; None where there is none worth it."""
+    found = written_loss(facts)
+    if found is None:
+        return None
+    spent = time_of(facts, found.beside)
+    if spent <= WORTH_IT * step_ms(facts):
+        return None
+    figures: Figures = {
+        "spent_ms": spent,
+        "rows": found.rows,
+        "words": found.words,
+        "passes": len(found.beside) / facts.steps.count,
+    }
+    change = _without_passes(facts, found.beside)
+    return Use(
+        Claim("builtin-ops/cross-entropy", figures, places=lines(line_of(facts, found.row))),
+        gone(facts, found.beside) + to_floor(facts, found.softmax),
+        MOVES[:1],
+        likely=lambda made: Change() if compiles(made) else change,
+        uncurved=True,
+        condition="loss-is-cross-entropy",
+    )
+
+
+def _without_passes(facts: Facts, beside: I64) -> Change:
+    """Without them, but for as many as the library's loss makes itself: neither the longest nor the shortest
+    of today's."""
+    order = np.argsort(facts.atoms.own[beside], kind="stable")
+    stay = LOSS_PASSES * facts.steps.count
+    first = max((len(beside) - stay) // 2, 0)
+    return gone(facts, np.delete(beside[order], slice(first, first + stay)))
 
 
 def _cells(facts: Facts) -> Outcome | None:

@@ -174,6 +174,11 @@ WORDS: dict[str, Words] = {
         "({places[0]})]], unless a time step's input hangs on the output before it: the host issues about "
         "{issued:,.0f} {pieces} per step."
     ),
+    "builtin-ops/cross-entropy": (
+        "Call `F.cross_entropy` on the logits[[ at {places[0]}]], with `label_smoothing=` or `ignore_index=` "
+        "where it needs that: {passes:,.0f} passes over {rows:,} × {words:,} numbers beside the softmax take "
+        "{spent_ms:per_step}."
+    ),
     "builtin-ops/called-already": "most small {pieces} already belong to one call of {op}",
     "builtin-ops/none": "no chain of ops here is one that a library op covers",
     "builtin-ops/instead-of-small-ops": _instead_of_small_ops,
