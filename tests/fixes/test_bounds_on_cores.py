@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from findwall.causes.compute import slow_kernels
 from findwall.examine.traced_document import diagnose_device
-from findwall.facts.facts import Facts
+from findwall.facts.best_changes import WARMER_AT_MOST, at_most, best_step, gone
+from findwall.facts.facts import Facts, of_class
 from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.at_best import step_at_best
 from findwall.model.events import Kind
@@ -80,6 +82,36 @@ def test_workers_of_a_cpu_job_are_predicted_from_no_curve_of_a_gpu() -> None:
     workers = next(one for one in found if one.fixes == ["loader-workers"])
     assert workers.step_ms.mid is not None and workers.basis == "replay"
     assert "H200" not in basis([workers]) and "replaying the trace" in basis([workers])
+
+
+@pytest.mark.parametrize(("cores", "gains"), [(2, False), (16, True)])
+def test_workers_beside_ops_that_keep_the_cores_busy_gain_nothing(cores: int, gains: bool) -> None:
+    """Core seconds of a step and of its batches, over all cores: of 10 ms six are the loader's on one core,
+    the rest is on both."""
+    facts = on_cores("ddddddoooo", "      pPpP", threads=2)
+    cpu = CpuUse(cores, others_busy=0.0, own_busy=1.4, threads=2, loading_busy=1.0, loading_own=1.0)
+    facts = replace(facts, rank=replace(facts.rank, telemetry=Telemetry(cpu=cpu), loader_workers=0))
+    told = FIXES["loader-workers"].advise(facts)
+    assert isinstance(told, Use) == gains
+    found = diagnose_device(facts.run, [facts])
+    assert found.wall.cause == "loader-starved"
+    assert ("loader-workers" in [one.fixes[0] for one in found.prescriptions]) == gains
+    assert found.wall.advises == ["loader-workers" if gains else "lighter-samples"]
+    if gains:
+        assert at_best(facts, "loader-workers") == pytest.approx(4.0, rel=0.02)
+    else:
+        assert in_words(told).startswith("a step and its batches share 2 cores, which with workers takes 9.9")
+
+
+def test_what_stays_may_run_faster_once_the_rest_is_gone() -> None:
+    facts = on_cores("oooooooo  ", "pPpPsS    ")
+    atoms = np.flatnonzero(of_class(facts, "matmul"))
+    left = best_step(facts, gone(facts, atoms), ("slow-kernels",))
+    rest = facts.step - facts.own[atoms].sum()
+    assert left < rest and left > (1 - WARMER_AT_MOST) * rest
+    assert best_step(facts, at_most(facts, atoms, 0.5), ("slow-kernels",)) == pytest.approx(
+        facts.step - facts.own[atoms].sum() / 2, rel=1e-3
+    )
 
 
 @pytest.mark.parametrize("own_busy", [1.0, 1.9])  # one core is idle, or none is

@@ -155,6 +155,16 @@ def cores_a_batch(facts: Facts) -> float | None:
     return cpu.loading_own
 
 
+def step_on_its_cores(facts: Facts, share: float) -> float | None:
+    """Of a CPU job: what a step takes, in ms, once workers make its batches, each at such a share of what the
+    training process makes of one: the core seconds of both, on all cores. None where nobody counted."""
+    cpu, waited = facts.rank.telemetry.cpu, facts.spent_ms("loader-starved")
+    if not on_cores(facts) or cpu is None or not cpu.cores or cpu.own_busy is None or cpu.loading_own is None:
+        return None
+    taken = cpu.own_busy * step_ms(facts) + waited * cpu.loading_own * (1.0 / share - 1.0)
+    return taken / max(cpu.cores - (cpu.others_busy or 0.0), 1.0)
+
+
 def cores_of(facts: StepFacts) -> int | None:
     """Cores that the job may use, where somebody counted."""
     cpu = facts.rank.telemetry.cpu

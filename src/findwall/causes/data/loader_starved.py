@@ -54,6 +54,8 @@ def _why(facts: Facts, calls: list[Wait]) -> tuple[Claim, Claim]:
         often: Figures = {"every": again.every, "steps_share": again.share, "long_ms": again.mean * 1e3}
         return Claim("loader/restarts", often), Claim("advise/persistent-workers")
     if have == 0 or any("SingleProcess" in wait.call for wait in calls):
+        if "loader-workers" in facts.refused:
+            return Claim("loader/by-itself"), Claim("advise/lighter-samples")
         return Claim("loader/by-itself"), Claim("advise/loader-workers/first", _workers(facts, 0))
     if have or any("MultiProcess" in wait.call for wait in calls):
         cores = cores_of(facts)

@@ -7,7 +7,8 @@ beside the step, several batches ahead:
     DataLoader(dataset, num_workers=8, persistent_workers=True, prefetch_factor=4, pin_memory=True)
 
 The loader keeps up once workers ÷ time per batch exceeds the step rate. No number of workers makes a batch
-cost less: its core seconds ÷ cores are the shortest step there is.
+cost less: its core seconds ÷ cores are the shortest step there is. A job of the CPU needs those cores for its
+step as well: where both keep them busy, workers make it longer.
 
 NumPy, OpenCV and their kin start as many threads as there are cores, in every worker: 12 workers are then 192
 threads on 16 cores, and slower than none. Workers with one thread each have a core each. OMP_NUM_THREADS and
@@ -49,18 +50,31 @@ from findwall.facts.host_cores import (
     load_of_batches,
     only_waits,
     shares_of_worker,
+    step_on_its_cores,
     uses_threads,
     workers_a_core,
     workers_needed,
 )
-from findwall.fixes import Claim, Facts, Figure, Fix, Likely, Outcome, Use, no_use, range_names, step_ms
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Figure,
+    Fix,
+    Likely,
+    NoUse,
+    Outcome,
+    Use,
+    no_use,
+    range_names,
+    step_ms,
+)
 from findwall.fixes.loader.live_loaders import Unchanged, loaders, set_on, workers_of
 from findwall.fixes.loader.loader_notes import note_others, note_shuffling
 from findwall.fixes.loader.loader_patch import THREADED, set_in_loader, use_one_thread
 from findwall.fixes.loader.loader_refusals import LOADER_UNSEEN, loader_waits_little
 from findwall.fixes.loader.worker_threads import OneThreadEach
 from findwall.model.applied import Place
-from findwall.model.catalogue import MAJORITY_SHARE, WORTH_IT
+from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL, WORTH_IT
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change, Elsewhere, HostWork, Measured, Scale, without
 from findwall.replay.graph import LAUNCHING
@@ -79,6 +93,10 @@ def use(facts: Facts) -> Outcome:
     names, threads = " ".join(range_names(facts)), uses_threads(facts)
     if "_SingleProcessDataLoaderIter" in names:
         workers = workers_needed(facts, 0)
+        least, likely = (step_on_its_cores(facts, share) for share in (1.0, _share(facts)))
+        if likely is not None and not only_waits(facts) and likely > NEARLY_ALL * step_ms(facts):
+            counted = {"cores": cores_of(facts), "least_ms": least, "likely_ms": likely}
+            return NoUse(Claim("loader-workers/no-core-left", counted))
         asked = _parameters(workers, threads)
         figures = {"waits_ms": waited, "busy_cores": cores_while_loading(facts) if threads else None, **asked}
         sure = workers is not None and _keep_up(facts, workers) and _one_would_do(facts)
@@ -114,10 +132,13 @@ def _parameters(workers: int | None, threads: bool | None) -> dict[str, Figure]:
 
 
 def _best(facts: Facts) -> Change | None:
-    """Batches that take a core's time take it in a worker too, and there are so many cores."""
+    """Batches that take a core's time take it in a worker too, and there are so many cores; of a CPU job the
+    rest of its step needs them as well."""
     cores, own = cores_of(facts), cores_a_batch(facts)
     if not cores or not own or only_waits(facts):
         return None
+    if (least := step_on_its_cores(facts, 1.0)) is not None:
+        return Change((Elsewhere("loader-starved", facts.spent_ms("loader-starved") / least),))
     return Change((Elsewhere("loader-starved", cores / own),))
 
 

@@ -144,6 +144,10 @@ WORDS: dict[str, Words] = {
     ),
     "loader-workers/none-yet": _none_yet,
     "loader-workers/as-many-as-cores": "there are {have} workers for {cores} cores already",
+    "loader-workers/no-core-left": (
+        "a step and its batches share {cores} cores, which with workers takes {likely_ms:ms} or so for both, "
+        "and {least_ms:ms} at best"
+    ),
     "loader-workers/more": _more,
     "loader-workers/hardly-ahead": _hardly_ahead,
     "loader-workers/some": (
