@@ -457,6 +457,33 @@ def test_a_bound_promises_nothing() -> None:
     assert names == ["fused-optimizer", "loop-on-device", "sdpa", "custom-kernels", "batch-small-ops"]
 
 
+def test_on_cores_what_was_found_in_the_job_goes_before_what_is_said_of_any_slow_one() -> None:
+    """A compiler's figure from curves of a GPU is worth no more there than a bound."""
+
+    def one(
+        name: str, low: float, basis: str | None = None, moved: str = "slow-kernels"
+    ) -> tuple[Candidate, str]:
+        predicted = Range(low, low, low + 1.0) if basis is not None else None
+        use = Use(Claim("x"), condition="x")
+        return Candidate(name, FIXES[name], use, (moved,), 0.0, predicted, basis, low, False, on_cores), moved
+
+    on_cores = True
+    compiler, tuned, slow = (
+        one("torch-compile", 2.0, "curves"),
+        one("autotune-kernels", 1.0),
+        one("custom-kernels", 0.5),
+    )
+    order, lookup = one("product-order", 4.0), one("lookup-not-onehot", 3.0)
+    other = one("smooth-fft", 1.0, moved="layout-copies")
+    known = one("freeze-gc", 6.0, "replay", "gc-pause")
+    found = ranked([slow, compiler, tuned, other, order, known, lookup], "slow-kernels")
+    names = [one.name for one, _ in found]
+    assert names[:2] == ["lookup-not-onehot", "product-order"]
+    assert names.index("torch-compile") < names.index("custom-kernels")
+    on_cores = False
+    assert one("torch-compile", 2.0, "curves")[0].known is not None
+
+
 def test_what_is_no_better_than_a_plainer_way_stands_behind() -> None:
     def one(name: str, high: float) -> tuple[Candidate, str]:
         predicted = Range(high, high, high)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from findwall.facts.facts import Facts
 from findwall.facts.gains import blind_ms, is_blind, step_ms
+from findwall.facts.step_traits import on_cores
 from findwall.fixes import Fix, Safety, Use, all_fixes
 from findwall.fixes.at_best import step_at_best
 from findwall.fixes.predict import Prediction, predict
@@ -41,6 +42,17 @@ class Candidate(msgspec.Struct, frozen=True):
     basis: Basis | None = None  # what that rests on
     least: float | None = None  # the step at best, ms; None where that is not known
     is_blind: bool = False  # so much of it that the bound is not known either
+    on_cores: bool = False  # where curves tell what ops take on another kind of device
+
+    @property
+    def known(self) -> Range | None:
+        """The prediction, where this device bears it out."""
+        return None if self.on_cores and self.basis == "curves" else self.predicted
+
+    @property
+    def is_found(self) -> bool:
+        """Whether it was found in this job, in its graph or on its lines: not said of whatever is slow."""
+        return (self.fix.removes or bool(self.outcome.places)) and not self.fix.of_anything
 
     @property
     def mid(self) -> float | None:
@@ -66,7 +78,7 @@ def weighed(name: str, outcome: Use, facts: Facts, ledger: Ledger) -> Candidate:
     basis = found.basis if found is not None else None
     least = ledger.step - at_most if outcome.shorter_step and not blind else None
     at_most = max(at_most, 0.0) + (blind_ms(facts, *floors) if blind else 0.0)
-    return Candidate(name, fix, outcome, moves, at_most, predicted, basis, least, blind)
+    return Candidate(name, fix, outcome, moves, at_most, predicted, basis, least, blind, on_cores(facts))
 
 
 def provable(used: dict[str, Use], targets: list[str], facts: Facts, ledger: Ledger) -> list[Candidate]:
