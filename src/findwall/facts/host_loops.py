@@ -171,13 +171,14 @@ class _Pick(msgspec.Struct, frozen=True):
     elements: int  # of the part
 
 
-class _Stretch(msgspec.Struct, frozen=True):
+class Stretch(msgspec.Struct, frozen=True):
     """Ops of the host that one loop called: places in a list of them, the last not included."""
 
     first: int
     end: int
     rounds: int
     elements: int  # of a part
+    body: int = 0  # of these ops so many are a round, where all rounds are alike
 
 
 class _Launched(msgspec.Struct, frozen=True):
@@ -198,7 +199,7 @@ def part_loops(facts: WorkFacts) -> list[Loop]:
     """Loops over parts in which each round works on its part alone; those that multiply are left out: they
     may be cells of a recurrent network."""
     heads = in_window(facts, heads_of(facts))
-    stretches = [*_picking(facts, heads), *_unbinding(facts, heads)]
+    stretches = [*_picking(facts, heads), *unbinding(facts, heads)]
     if not stretches:
         return []
     atoms = np.flatnonzero(~of_class(facts, "optimizer", "memcpy", "collective"))
@@ -227,7 +228,7 @@ def _named(facts: StepFacts, rows: I64, *names: str) -> list[int]:
     return list(np.flatnonzero(np.isin(facts.timeline.events.name[rows], wanted)).tolist())
 
 
-def _picking(facts: StepFacts, heads: I64) -> Iterator[_Stretch]:
+def _picking(facts: StepFacts, heads: I64) -> Iterator[Stretch]:
     """Runs of parts whose index goes up by one; a round may take several of one index."""
     taken: dict[tuple[object, ...], list[tuple[int, _Pick]]] = {}
     for place in _named(facts, heads, *PICKS):
@@ -244,7 +245,7 @@ def _picking(facts: StepFacts, heads: I64) -> Iterator[_Stretch]:
             if len(starts) >= FEWEST_REPEATS:
                 body = int(np.median(np.diff(starts)))
                 end = max(starts[-1] + body, run[-1][0] + 1)
-                yield _Stretch(starts[0], min(end, len(heads)), len(starts), run[0][1].elements)
+                yield Stretch(starts[0], min(end, len(heads)), len(starts), run[0][1].elements)
 
 
 def _pick(name: str, inputs: Inputs | None) -> _Pick | None:
@@ -277,7 +278,7 @@ def _rising(places: Iterable[tuple[int, _Pick]]) -> Iterator[list[tuple[int, _Pi
     yield from open_runs
 
 
-def _unbinding(facts: StepFacts, heads: I64) -> Iterator[_Stretch]:
+def unbinding(facts: StepFacts, heads: I64) -> Iterator[Stretch]:
     """Tensors taken apart at once, and as many rounds of the same ops after it as they have parts."""
     taken = [(place, *_parts(facts, int(heads[place]))) for place in _named(facts, heads, UNBIND)]
     taken = [one for one in taken if one[1] >= FEWEST_REPEATS]
@@ -292,7 +293,7 @@ def _unbinding(facts: StepFacts, heads: I64) -> Iterator[_Stretch]:
                 break
             first, last = _longest(after[body:] == after[:-body])
             if last - first >= (parts - 2) * body:  # the first and the last round may differ
-                yield _Stretch(place + 1 + first, place + 1 + last + body, parts, elements)
+                yield Stretch(place + 1 + first, place + 1 + last + body, parts, elements, body)
                 break
 
 
@@ -349,7 +350,7 @@ def _launched(facts: StepFacts, atoms: I64, ops: I64) -> _Launched:
     return _Launched(atoms[order], events.start[ops[order]], events.thread[ops[order]])
 
 
-def _loop(facts: StepFacts, heads: I64, stretch: _Stretch, called: _Launched, passed: _Launched) -> Loop:
+def _loop(facts: StepFacts, heads: I64, stretch: Stretch, called: _Launched, passed: _Launched) -> Loop:
     """What the device did for it, and for its gradients."""
     events = facts.timeline.events
     rows = heads[stretch.first : stretch.end]

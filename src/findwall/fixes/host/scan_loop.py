@@ -34,6 +34,7 @@ import msgspec
 import numpy as np
 
 from findwall.facts.called_atoms import of_heads
+from findwall.facts.host_loops import unbinding
 from findwall.facts.user_lines import line_of, sampled
 from findwall.fixes import (
     Claim,
@@ -42,6 +43,7 @@ from findwall.fixes import (
     Fix,
     Outcome,
     Use,
+    by_device,
     gone,
     lines,
     no_use,
@@ -49,7 +51,7 @@ from findwall.fixes import (
     rows_of,
     small_kernels,
 )
-from findwall.fixes.refusals import ON_CORES, REPLAYED
+from findwall.fixes.refusals import REPLAYED
 from findwall.model.catalogue import FEWEST_REPEATS, LONGEST_ROUND, MAJORITY_SHARE, WORTH_IT
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop, NoHostWork, Replace
@@ -62,7 +64,7 @@ from findwall.work.op_arguments import Arguments, Tensor
 from findwall.work.work_facts import WorkFacts
 
 PICK = "aten::select"
-ADDS = frozenset({"aten::add", "aten::add_", "aten::sub", "aten::sub_"})
+ADDS = frozenset({"aten::add", "aten::add_", "aten::sub", "aten::sub_", "aten::rsub"})
 SCALES = frozenset({"aten::mul", "aten::mul_", "aten::div", "aten::div_"})
 BOTH = frozenset({"aten::addcmul", "aten::addcmul_", "aten::lerp", "aten::lerp_"})
 HANDS_ON = frozenset({PICK, "aten::copy_", "aten::detach", "aten::unsqueeze", "aten::view"})
@@ -112,7 +114,9 @@ class _Scan(msgspec.Struct, frozen=True):
 
 def use(facts: Facts) -> Outcome:
     found = _scan(facts)
-    if found is None:
+    # Where tensors were followed it is known that no round reads what another made.
+    apart = [one.atoms for one in facts.loops]
+    if found is None or np.isin(found.atoms, np.concatenate(apart or [found.next])).mean() > MAJORITY_SHARE:
         return no_use("scan-loop/none")
     launched = len(found.atoms) / facts.steps.count
     if launched <= WORTH_IT * small_kernels(facts):
@@ -133,13 +137,14 @@ def use(facts: Facts) -> Outcome:
     # The Python between its ops is the loop's as well.
     around = np.concatenate([found.atoms, found.gathers, found.next])
     python = Change((NoHostWork(np.unique(rows_of(facts, around))),)) + gone(facts, found.gathers)
-    return Use(
+    doubled = Use(
         claim,
         gone(facts, found.atoms) + python,
         FIX.moves if mostly else FIX.moves[:1],
         likely=lambda made: _likely(facts, found) + python,
         condition="rounds-linear",
     )
+    return by_device(facts, doubled)
 
 
 def _doublings(found: _Scan) -> int:
@@ -169,13 +174,11 @@ def _scan(facts: WorkFacts) -> _Scan | None:
     parts that they take: what the round before left."""
     heads = in_window(facts, heads_of(facts))
     names = [facts.timeline.name_of(row) for row in heads.tolist()]
-    begins = _begins(facts, heads, names)
-    usual = Counter(tuple(names[a:b]) for a, b in pairwise(begins) if b - a <= LONGEST_ROUND).most_common(1)
-    if not usual or usual[0][1] < (FEWEST_REPEATS - 1) * facts.steps.count:
+    taken = _by_index(facts, heads, names) or _taken_apart(facts, heads, names)
+    if taken is None:
         return None
-    body = usual[0][0]
-    rounds = [at for at in begins if tuple(names[at : at + len(body)]) == body]
-    part = _carried(facts, heads[rounds[0] : rounds[0] + len(body)])
+    body, rounds, parts = taken
+    part = _carried(facts, heads[rounds[0] : rounds[0] + len(body)], parts)
     if part is None:
         return None
     apart = [1 for a, b in pairwise(rounds) if b - a > len(body)]
@@ -197,6 +200,38 @@ def _scan(facts: WorkFacts) -> _Scan | None:
         gathers=np.flatnonzero(np.isin(by.forward, heads[gathers])) if gathers else forward[:0],
         next=np.flatnonzero(np.isin(by.forward, heads[behind])) if behind else forward[:0],
     )
+
+
+Taken = tuple[tuple[str, ...], list[int], int]  # ops of a round, where rounds begin, parts that none picks
+
+
+def _by_index(facts: StepFacts, heads: I64, names: list[str]) -> Taken | None:
+    """Rounds that each pick the next part of a tensor."""
+    begins = _begins(facts, heads, names)
+    usual = Counter(tuple(names[a:b]) for a, b in pairwise(begins) if b - a <= LONGEST_ROUND).most_common(1)
+    if not usual or usual[0][1] < (FEWEST_REPEATS - 1) * facts.steps.count:
+        return None
+    body = usual[0][0]
+    return body, [at for at in begins if tuple(names[at : at + len(body)]) == body], 0
+
+
+def _taken_apart(facts: StepFacts, heads: I64, names: list[str]) -> Taken | None:
+    """Rounds over the parts of a tensor, or of several, that was taken apart before the first."""
+    stretches = Counter((one.first, one.end, one.body) for one in unbinding(facts, heads))
+    if not stretches:
+        return None
+    longest = max(stretches, key=lambda one: one[1] - one[0])
+    body = tuple(names[longest[0] : longest[0] + longest[2]])
+    # A stretch may begin within a round: what adds up comes last.
+    last = max((at for at, name in enumerate(body) if name in ADDS | BOTH), default=len(body) - 1)
+    body = body[last + 1 :] + body[: last + 1]
+    rounds = [
+        at
+        for first, end, size in stretches
+        for at in range(first + (last + 1) % len(body), end - size + 1, size)
+        if tuple(names[at : at + size]) == body
+    ]
+    return (body, rounds, stretches[longest]) if rounds else None
 
 
 def _soon(names: list[str], ends: list[int]) -> list[int]:
@@ -224,20 +259,23 @@ def _begins(facts: StepFacts, heads: I64, names: list[str]) -> list[int]:
     return found
 
 
-def _carried(facts: StepFacts, heads: I64) -> Tensor | None:
+def _carried(facts: StepFacts, heads: I64, picks: int) -> Tensor | None:
     """What a round of these ops works on, where it is linear in something that it does not take as a part.
+    `picks`: parts that were taken before.
 
     Each op gives one result, and all but the last are read within the round: what else is read comes from
     parts, or from before."""
-    read, done, picks, part = 0, [], 0, None
+    read, done, part = 0, list[str](), None
     for row in heads.tolist():
         name, given = facts.timeline.name_of(row), Arguments(facts.timeline.inputs_of(row))
         tensors = given.tensors()
         if name == PICK:
             picks += 1
         elif name not in HANDS_ON:
-            if name not in ADDS | SCALES | BOTH or not tensors:
+            if name not in ADDS | SCALES | BOTH:
                 return None
+            if not tensors:  # a factor, or what is added, is worked out anew in every round
+                continue
             part = part or max(tensors, key=lambda one: one.elements)
             if any(one.elements > part.elements for one in tensors):
                 return None
@@ -247,4 +285,4 @@ def _carried(facts: StepFacts, heads: I64) -> Tensor | None:
     return part if part is not None and adds and read - (len(done) - 1) > picks else None
 
 
-FIX = Fix(("launch-bound", "host-work"), "needs-review", use, (ON_CORES, REPLAYED), removes=True)
+FIX = Fix(("launch-bound", "host-work"), "needs-review", use, (REPLAYED,), removes=True)
