@@ -37,6 +37,7 @@ __all__ = [
     "NoUse",
     "Outcome",
     "Use",
+    "as_on_cores",
     "at_most",
     "by_device",
     "cannot_tell",
@@ -47,6 +48,7 @@ __all__ = [
     "ideal",
     "is_compiled",
     "is_training",
+    "lacks_rates",
     "lines",
     "matching",
     "no_ceilings",
@@ -134,6 +136,17 @@ def not_here(facts: WorkFacts, what: str, **figures: Figure) -> NoUse | CannotTe
 
 def no_ceilings(facts: WorkFacts) -> CannotTell:
     return CannotTell(Claim("ceilings/unknown", parts=[without_floors(facts)]))
+
+
+def as_on_cores(facts: Facts) -> Figures:
+    """For words that differ for a CPU job; nothing is said of others."""
+    return {"on_cores": True} if on_cores(facts) else {}
+
+
+def lacks_rates(facts: WorkFacts) -> bool:
+    """Whether nobody knows how fast the device moves bytes. Of cores nobody need: what another form takes
+    there at best is nothing."""
+    return not facts.ceilings.bandwidth and not on_cores(facts)
 
 
 def without_floors(facts: WorkFacts) -> Claim:

@@ -20,6 +20,7 @@ of `x[idx]` sorts and adds one row after the other), sorted-index (sort edges or
 fetched together), unique ids before a lookup, segment reductions instead of scatter_add, embedding_bag
 instead of embedding and sum, where-not-mask (zeros where `x[mask]` is only summed), debug-off
 (deterministic algorithms sort first), custom-kernels.
+On a CPU small ops of a loop take their time themselves: vectorise-loop, foreach-checks, averages-in-lists.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ fewer-copies (no .contiguous() without need, no repeated cat in loops, writing i
 which is a ring where a history moves on); torch-compile removes many, as does reduce-overhead, the same with
 graphs around it. pairwise-product where differences of all pairs are written out. A sort copies all that it
 is given: topk where only the first few are read. Numbers in fp64 are twice the bytes: lower-precision.
+On a CPU small ops of a loop take their time themselves: vectorise-loop, foreach-checks, averages-in-lists.
 """
 
 from __future__ import annotations

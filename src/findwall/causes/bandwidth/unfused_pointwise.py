@@ -22,6 +22,7 @@ torch-compile (fuses chains by itself; reduce-overhead is the same with graphs a
 vocabulary, pairwise-product where differences of all pairs are squared and summed, bf16-autocast (half the
 bytes), lower-precision where numbers are fp64, channels-last where convolutions stand between. CUDA graphs
 alone do not help: they save launches, not bytes.
+On a CPU small ops of a loop take their time themselves: vectorise-loop, foreach-checks, averages-in-lists.
 Where much of it is forward work without gradients: evaluate-less-often.
 """
 

@@ -27,6 +27,7 @@ Fourier transforms of lengths with a large prime in them, product-order where th
 the long way, where-not-mask where `x[mask]` is only summed, linalg-route for routines of linear algebra,
 scan-innermost for scans down columns, lower-precision where numbers are fp64, debug-off where deterministic
 algorithms need not be, custom-kernels as a last resort.
+On a CPU small ops of a loop take their time themselves: vectorise-loop, foreach-checks, averages-in-lists.
 Where much of it is forward work without gradients: evaluate-less-often.
 """
 

@@ -28,8 +28,21 @@ import numpy as np
 
 from findwall.facts.best_changes import in_lists, lists_at_best
 from findwall.facts.user_lines import line_of
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, no_use, rows_of, small_kernels
-from findwall.fixes.refusals import ON_CORES, REPLAYED
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Fix,
+    Outcome,
+    Use,
+    as_on_cores,
+    by_device,
+    lines,
+    no_use,
+    rows_of,
+    small_kernels,
+)
+from findwall.fixes.less_work.removed_work import CAUSES_ON_CORES, on_cores_too
+from findwall.fixes.refusals import REPLAYED
 from findwall.model.catalogue import FEWEST_REPEATS, LONGEST_ROUND, NEARLY_ALL, WORTH_IT
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
@@ -40,6 +53,7 @@ from findwall.step.step_facts import StepFacts
 from findwall.work.op_arguments import Arguments
 from findwall.work.work_facts import WorkFacts
 
+MOVES = ("launch-bound", "host-sync")
 NORMS = ("aten::linalg_vector_norm", "aten::norm", "aten::_foreach_norm")
 CHECKS = frozenset({"aten::isnan", "aten::isinf", "aten::isfinite", *NORMS[:2]})
 CLIPS = frozenset({"aten::mul_", "aten::clamp_", "aten::div_"})
@@ -89,6 +103,7 @@ def use(facts: Facts) -> Outcome:
         "kernels": launched,
         "waits": len(found.waits) / facts.steps.count,
         "clips": len(found.clips) > 0,
+        **as_on_cores(facts),
     }
     stay = np.concatenate([found.norms, found.clips])
     dropped = np.setdiff1d(rows_of(facts, found.atoms), rows_of(facts, stay))
@@ -97,12 +112,13 @@ def use(facts: Facts) -> Outcome:
     last = np.append(step[1:] != step[:-1], True) if len(step) else np.zeros(0, bool)
     rest = Change((Drop(dropped), NoWait(calls=found.waits[~last])))
     at_best = Change((Drop(dropped), NoWait(calls=found.waits)))
-    return Use(
+    listed = Use(
         Claim("foreach-checks/lists", figures, places=lines(line_of(facts, found.first))),
         lists_at_best(facts, stay) + at_best,
-        FIX.moves if len(found.waits) else FIX.moves[:1],
+        (*(MOVES if len(found.waits) else MOVES[:1]), *on_cores_too(facts, found.atoms)),
         likely=lambda made: in_lists(facts, stay) + rest,
     )
+    return by_device(facts, listed)
 
 
 def _rounds(facts: WorkFacts) -> _Rounds | None:
@@ -186,4 +202,4 @@ def _one_each(head: I64, atoms: I64) -> I64:
     return atoms[np.unique(head[atoms], return_index=True)[1]]
 
 
-FIX = Fix(("launch-bound", "host-sync"), "safe", use, (ON_CORES, REPLAYED), reorders=True)
+FIX = Fix((*MOVES, *CAUSES_ON_CORES), "safe", use, (REPLAYED,), reorders=True)

@@ -27,8 +27,22 @@ from findwall.facts.called_atoms import Passes, called_by, end_of_step, of_heads
 from findwall.facts.user_lines import line_of
 from findwall.facts.waiting_rounds import waiting_rounds
 from findwall.facts.waits import shared_idle
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gone, lines, no_use, rows_of, step_ms, time_of
-from findwall.fixes.refusals import ON_CORES
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Figures,
+    Fix,
+    Outcome,
+    Use,
+    as_on_cores,
+    by_device,
+    gone,
+    lines,
+    no_use,
+    rows_of,
+    step_ms,
+    time_of,
+)
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, MENTION_SHARE
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop, NoWait, Replace
@@ -87,14 +101,16 @@ def use(facts: Facts) -> Outcome:
     if waited + spent <= MENTION_SHARE * step_ms(facts):
         return no_use("where-not-mask/little")
     calm = Change((NoWait(calls=waits[is_mine]),))
-    figures = {"times": len(found) / facts.steps.count, "waits_ms": waited, "spent_ms": spent}
-    return Use(
+    counted: Figures = {"times": len(found) / facts.steps.count, "waits_ms": waited, "spent_ms": spent}
+    figures = {**counted, **as_on_cores(facts)}
+    zeros = Use(
         Claim("where-not-mask/zeros", figures, places=lines(line_of(facts, found[0].head))),
         gone(facts, atoms) + calm,
         MOVES[:1] if waited > spent else MOVES,
         likely=lambda made: _likely(facts, found) + calm,
         condition="picked-then-summed",
     )
+    return by_device(facts, zeros)
 
 
 def _mask(facts: StepFacts, row: int) -> Tensor | None:
@@ -161,4 +177,4 @@ def _likely(facts: WorkFacts, found: list[_Picked]) -> Change:
     return Change((Replace(np.array(kept, np.int64), np.array(ns)), Drop(np.array(dropped, np.int64))))
 
 
-FIX = Fix(MOVES, "needs-review", use, (ON_CORES,), removes=True)
+FIX = Fix(MOVES, "needs-review", use, removes=True)

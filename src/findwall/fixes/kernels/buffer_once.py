@@ -45,7 +45,6 @@ from findwall.fixes import (
     no_use,
     unless,
 )
-from findwall.fixes.refusals import ON_CORES
 from findwall.model.catalogue import MENTION_SHARE, WORTH_IT
 from findwall.replay.change import Change
 from findwall.replay.curves import curves
@@ -113,4 +112,4 @@ def cheaper(torch: Any, parts: list[Any], dim: int) -> Any:
     return buffer.narrow(dim, 0, at)
 
 
-FIX = Fix(MOVES, "needs-review", use, (ON_CORES, unless("buffer-once/trains", is_training)), removes=True)
+FIX = Fix(MOVES, "needs-review", use, (unless("buffer-once/trains", is_training),), removes=True)

@@ -27,6 +27,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from findwall.facts.best_changes import in_another_form
 from findwall.facts.called_atoms import atoms_under, called_by, longest_of
 from findwall.facts.rows_by_number import adding_ns
 from findwall.facts.user_lines import line_of
@@ -36,21 +37,22 @@ from findwall.fixes import (
     Fix,
     Outcome,
     Use,
+    as_on_cores,
+    by_device,
     cannot_tell,
     gone,
+    lacks_rates,
     no_ceilings,
     no_use,
+    on_cores,
     rows_of,
     time_of,
-    to_floor,
 )
-from findwall.fixes.refusals import ON_CORES
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.model.probes import Draw, Rewrite
 from findwall.replay.change import Change, Drop, Replace
 from findwall.step.links import runs_in
-from findwall.units import NS_PER_S
 from findwall.work.op_arguments import Arguments, Tensor
 from findwall.work.work_facts import WorkFacts
 
@@ -94,9 +96,9 @@ def use(facts: Facts) -> Outcome:
     if not mine:
         said = next(one for one in (NO_SHAPES, NARROW, OTHER) if one in found)
         return cannot_tell("index-select/no-shapes") if said == NO_SHAPES else no_use(f"index-select/{said}")
-    if not facts.ceilings.bandwidth:
+    if lacks_rates(facts):
         return no_ceilings(facts)
-    mine = [one for one in mine if one.then < one.now]
+    mine = [one for one in mine if on_cores(facts) or one.then < one.now]
     if not mine:
         return no_use("index-select/as-fast")
     longest = max(mine, key=lambda one: one.now)
@@ -110,16 +112,18 @@ def use(facts: Facts) -> Outcome:
             "indices": math.prod(longest.index),
             "rows": longest.table.dims[0],
             "flat": len(longest.index) == 1,
+            **as_on_cores(facts),
         },
         places=list(dict.fromkeys(line for put in mine if (line := line_of(facts, put.row)) is not None)),
     )
-    return Use(
+    added = Use(
         claim,
         _best(facts, mine),
         likely=lambda made: _likely(facts, mine),
         condition="no-negative-index",
         rewrites=_rewrites(facts, mine),
     )
+    return by_device(facts, added)
 
 
 def _puts(facts: WorkFacts) -> dict[int, I64]:
@@ -130,11 +134,7 @@ def _puts(facts: WorkFacts) -> dict[int, I64]:
 
 
 def _known(facts: WorkFacts, row: int, atoms: I64) -> _Put | str:
-    """(target, indices, values, accumulate): what it puts where, or why `index_select` cannot do that.
-
-    The indices are not recorded, but what is done to each is: it is brought into the range of its dimension,
-    then multiplied with the numbers that lie between two of that dimension's places.
-    """
+    """(target, indices, values, accumulate): what it puts where, or why `index_select` cannot do that."""
     given = Arguments(facts.timeline.inputs_of(row))
     table, gradient = given.tensor(0), given.tensor(2)
     if table is None or gradient is None or not table.dims or given.flag(3) is None:
@@ -143,19 +143,14 @@ def _known(facts: WorkFacts, row: int, atoms: I64) -> _Put | str:
         (facts.timeline.name_of(one), Arguments(facts.timeline.inputs_of(one)))
         for one in called_by(facts, row)
     ]
-    wrapped = [given for name, given in called if name == "aten::remainder"]
-    spread = [given for name, given in called if name == "aten::mul"]
-    if not wrapped or len(spread) != len(wrapped):
+    found = (_laid_out if on_cores(facts) else _spread_out)(called, table)
+    if not found:
         return NO_SHAPES
-    index = wrapped[0].tensor(0)
-    if index is None or wrapped[0].number(1) is None or spread[0].number(1) is None:
-        return NO_SHAPES
-    whole = math.prod(table.dims[1:])
-    at_first = wrapped[0].number(1) == table.dims[0] and spread[0].number(1) == whole
+    index, at_first = found[0]
     at_first &= gradient.dims == (*index.dims, *table.dims[1:])
     either = len(set(table.dims[:2] + index.dims)) == 1 < len(table.dims)  # as large in the second dimension
     masked = any(name == "aten::nonzero" for name, _ in called)
-    if len(wrapped) > 1 or masked or either or not at_first:
+    if len(found) > 1 or masked or either or not at_first:
         return OTHER
     if table.size < FULL_BYTES:
         return NARROW
@@ -165,13 +160,43 @@ def _known(facts: WorkFacts, row: int, atoms: I64) -> _Put | str:
     return _Put(row, table, index.dims, gradient, adds, np.setdiff1d(atoms, adds), now, then)
 
 
+Called = list[tuple[str, Arguments]]
+
+
+def _spread_out(called: Called, table: Tensor) -> list[tuple[Tensor, bool]]:
+    """The indices, and whether each may be of the first dimension. A GPU's are not recorded, but what is done
+    to each is: it is brought into the range of its dimension, then multiplied with the numbers that lie
+    between two of that dimension's places."""
+    wrapped = [given for name, given in called if name == "aten::remainder"]
+    spread = [given for name, given in called if name == "aten::mul"]
+    if len(spread) != len(wrapped):
+        return []
+    found = []
+    for range_of, places in zip(wrapped, spread, strict=True):
+        index, size, numbers = range_of.tensor(0), range_of.number(1), places.number(1)
+        if index is None or size is None or numbers is None:
+            return []
+        found.append((index, size == table.dims[0] and numbers == math.prod(table.dims[1:])))
+    return found
+
+
+def _laid_out(called: Called, table: Tensor) -> list[tuple[Tensor, bool]]:
+    """The same on cores: there each index is laid out over the dimensions behind its own."""
+    found = []
+    for name, given in called:
+        index = given.tensor(0)
+        if name == "aten::reshape" and index is not None:
+            behind = [1] * (len(table.dims) - 1)
+            found.append((index, given.numbers(1) == [*index.dims, *behind]))
+    return found
+
+
 def _best(facts: WorkFacts, puts: list[_Put]) -> Change:
     """Every gradient read once, and nothing sorted."""
     adds = np.concatenate([put.adds for put in puts])
-    read = np.array([put.gradient.nbytes for put in puts]) / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
-    share = facts.atoms.own[adds] / np.maximum(facts.kernels.duration[facts.atoms.index[adds]], 1)
+    read = np.array([put.gradient.nbytes for put in puts])
     sorts = np.concatenate([put.sorts for put in puts])
-    return to_floor(facts, adds, read * share) + gone(facts, sorts)
+    return in_another_form(facts, adds, read) + gone(facts, sorts)
 
 
 def _likely(facts: WorkFacts, puts: list[_Put]) -> Change:
@@ -204,4 +229,4 @@ def _rewrites(facts: WorkFacts, puts: list[_Put]) -> tuple[Rewrite, ...]:
     return tuple(found)
 
 
-FIX = Fix(("gather-scatter", "slow-kernels"), "safe", use, (ON_CORES,), reorders=True, removes=True)
+FIX = Fix(("gather-scatter", "slow-kernels"), "safe", use, reorders=True, removes=True)

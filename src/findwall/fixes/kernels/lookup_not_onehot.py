@@ -9,6 +9,8 @@ one-hot rows turned round, and their sums, add up the rows of each class; that n
     torch.zeros(K, D, …).index_add_(0, idx, x)                      # one_hot(idx, K).float().t() @ x
     torch.zeros(K, …).index_add_(0, idx, torch.ones_like(x[:, 0]))  # one_hot(idx, K).float().sum(0)
 
+`zeros(N, K).scatter_(1, idx[:, None], 1.0)` makes the same rows.
+
 When it does not help:
 There are few classes, or something else reads the one-hot rows too: then they are written in any case.
 
@@ -27,8 +29,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from findwall.facts.called_atoms import atoms_under, called_by, longest_of, ops_behind
-from findwall.facts.rows_by_number import adding_ns, fetching_ns
+from findwall.facts.best_changes import in_another_form
+from findwall.facts.called_atoms import atoms_under, longest_of, ops_behind
+from findwall.facts.rows_by_number import OneHots, adding_ns, fetching_ns, one_hots
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
     CannotTell,
@@ -37,22 +40,21 @@ from findwall.fixes import (
     Fix,
     Outcome,
     Use,
+    by_device,
     cannot_tell,
     gone,
+    lacks_rates,
     no_ceilings,
     no_use,
+    on_cores,
     rows_of,
     time_of,
-    to_floor,
 )
-from findwall.fixes.refusals import ON_CORES
 from findwall.model.causes import cause_index
-from findwall.model.events import Kind
 from findwall.model.intervals import F64, I64
 from findwall.model.probes import Draw, Rewrite
 from findwall.replay.change import Change, Drop, Replace
 from findwall.step.step_facts import StepFacts
-from findwall.units import NS_PER_S
 from findwall.work.op_arguments import Arguments, Tensor, is_floating
 from findwall.work.work_facts import START_NS, WorkFacts
 
@@ -63,13 +65,12 @@ MOVES = (
     "at-the-roof",
     "fast-path-off",
 )
-_ONE_HOT = re.compile(r"^aten::one_hot$")
 _PRODUCT = re.compile(r"^aten::(mm|addmm)$")
 _SUM = re.compile(r"^aten::(sum|mean)$")
 # They hand their tensor on as it is, or to ops below them that are looked at themselves.
 _HANDS_ON = re.compile(
     r"^(aten::)?(to|_to_copy|type_as|matmul|linear|t|transpose|permute|as_strided|view|reshape|_unsafe_view|"
-    r"detach|unsqueeze|squeeze|result_type)$"
+    r"detach|unsqueeze|squeeze|result_type|resolve_conj|resolve_neg)$"
 )
 _MAKES = re.compile(r"^aten::(empty|zeros|ones|full|empty_strided)$")
 FETCHES, ADDS, COUNTS = "fetches", "adds", "counts"
@@ -115,17 +116,18 @@ class _Hot(msgspec.Struct, frozen=True):
 
 
 def use(facts: Facts) -> Outcome:
-    rows = facts.timeline.rows_named(_ONE_HOT, Kind.OP)
-    if len(rows) == 0:
+    made = one_hots(facts)
+    made = [one for one in made if len(atoms_under(facts, np.array(one.makes, np.int64)))]
+    if not made:
         return no_use("lookup-not-onehot/none")
-    found = [_hot(facts, row) for row in atoms_under(facts, rows)]
+    found = [_hot(facts, one) for one in made]
     hots = [one for one in found if isinstance(one, _Hot)]
     if not hots:
         unclear = next((one for one in found if isinstance(one, CannotTell)), None)
         return unclear or no_use("lookup-not-onehot/no-product")
-    if not facts.ceilings.bandwidth:
+    if lacks_rates(facts):
         return no_ceilings(facts)
-    hots = [one for one in hots if one.then.sum() < _now(facts, one)]
+    hots = [one for one in hots if on_cores(facts) or one.then.sum() < _now(facts, one)]
     if not hots:
         return no_use("lookup-not-onehot/few-classes")
     every = np.concatenate([part for hot in hots for part in (hot.makes, hot.main, hot.beside)])
@@ -144,7 +146,7 @@ def use(facts: Facts) -> Outcome:
         places=list(dict.fromkeys(line for hot in hots if (line := line_of(facts, hot.row)) is not None)),
     )
     moved = facts.atoms.cause[every]
-    return Use(
+    looked_up = Use(
         claim,
         _best(facts, hots),
         tuple(cause for cause in MOVES if (moved == cause_index(cause)).any()) or MOVES,
@@ -153,6 +155,7 @@ def use(facts: Facts) -> Outcome:
         condition="one-hot-read-by-nothing-else",
         rewrites=_rewrites(facts, hots),
     )
+    return by_device(facts, looked_up)
 
 
 def _now(facts: WorkFacts, hot: _Hot) -> float:
@@ -160,13 +163,13 @@ def _now(facts: WorkFacts, hot: _Hot) -> float:
     return float(facts.kernels.duration[facts.atoms.index[every]].sum())
 
 
-def _hot(facts: WorkFacts, row: int) -> _Hot | CannotTell | None:
-    """What reads the rows that one call makes; None where nothing multiplies with them."""
-    index, classes = _made(facts, row)
+def _hot(facts: WorkFacts, made: OneHots) -> _Hot | CannotTell | None:
+    """What reads such rows; None where nothing multiplies with them."""
+    row, index, classes = made.row, made.index, made.classes
     if index is None or not classes:
         return cannot_tell("lookup-not-onehot/no-shapes")
     casts, reads = [], []
-    for one in _after(facts, row, index.elements * classes):
+    for one in _after(facts, made, index.elements * classes):
         found = _read(facts, one, index, classes)
         if found == "cast":
             casts.append(one)
@@ -180,7 +183,7 @@ def _hot(facts: WorkFacts, row: int) -> _Hot | CannotTell | None:
         if read.way == FETCHES
         for back in _gradients(facts, read, index.elements * classes)
     ]
-    mine = atoms_under(facts, np.array([row, *casts, *(read.row for read in reads)], np.int64))
+    mine = atoms_under(facts, np.array([*made.makes, *casts, *(read.row for read in reads)], np.int64))
     reads = [read for read in reads if read.row in mine]
     if not any(read.way != COUNTS for read in reads):
         return None
@@ -190,32 +193,21 @@ def _hot(facts: WorkFacts, row: int) -> _Hot | CannotTell | None:
         index.elements,
         classes,
         tuple(reads),
-        np.concatenate([mine[one] for one in (row, *casts) if one in mine]),
+        np.concatenate([mine[one] for one in (*made.makes, *casts) if one in mine]),
         main,
         np.setdiff1d(np.concatenate([mine[read.row] for read in reads]), main),
         np.array([_then(facts, read) for read in reads]),
     )
 
 
-def _made(facts: StepFacts, row: int) -> tuple[Tensor | None, int]:
-    """The indices, and how many classes they have: as wide are the rows that ones are put into."""
-    index = Arguments(facts.timeline.inputs_of(row)).tensor(0)
-    filled = [
-        Arguments(facts.timeline.inputs_of(one)).tensor(0)
-        for one in called_by(facts, row)
-        if facts.timeline.name_of(one) == "aten::scatter_"
-    ]
-    rows = filled[0].dims if filled and filled[0] is not None else ()
-    return index, rows[-1] if index is not None and rows[:-1] == index.dims else 0
-
-
-def _after(facts: StepFacts, row: int, numbers: int) -> list[int]:
+def _after(facts: StepFacts, made: OneHots, numbers: int) -> list[int]:
     """Ops of its thread that read a tensor of as many numbers, until another such tensor is made or its step
     is over. The trace does not say which tensor an op reads, so only their sizes tell."""
     events = facts.timeline.events
     found = []
     cast_until = 0
-    for one in ops_behind(facts, row):
+    again = {one.makes[0] for one in one_hots(facts) if one.row != made.row and one.index == made.index}
+    for one in ops_behind(facts, made.row):
         given = Arguments(facts.timeline.inputs_of(one))
         name = facts.timeline.name_of(one)
         reads = any(tensor.elements == numbers for tensor in given.tensors())
@@ -225,11 +217,7 @@ def _after(facts: StepFacts, row: int, numbers: int) -> list[int]:
             found.append(one)
         if events.start[one] >= cast_until and numbers in (_produced(name, given), _laid_out(name, given)):
             break
-        if (
-            _ONE_HOT.match(name)
-            and given.tensor(0) is not None
-            and _made(facts, one)[0] == _made(facts, row)[0]
-        ):
+        if one in again:
             break
     return found
 
@@ -301,10 +289,8 @@ def _best(facts: WorkFacts, hots: list[_Hot]) -> Change:
     """Rows are read once, and nothing else is done."""
     main = np.concatenate([hot.main for hot in hots])
     moved = np.array([read.row_bytes for hot in hots for read in hot.reads])
-    least = moved / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
-    share = facts.atoms.own[main] / np.maximum(facts.kernels.duration[facts.atoms.index[main]], 1)
     beside = np.concatenate([part for hot in hots for part in (hot.makes, hot.beside)])
-    return to_floor(facts, main, least * share) + gone(facts, beside)
+    return in_another_form(facts, main, moved) + gone(facts, beside)
 
 
 def _likely(facts: WorkFacts, hots: list[_Hot], crowded: bool = False) -> Change:
@@ -358,4 +344,4 @@ def _sizes(hot: _Hot) -> tuple[int, int] | None:
     return fetched, added
 
 
-FIX = Fix(MOVES, "changes-numerics", use, (ON_CORES,), removes=True)
+FIX = Fix(MOVES, "changes-numerics", use, removes=True)

@@ -29,6 +29,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from findwall.facts.best_changes import as_one_pass
 from findwall.facts.called_atoms import called_by, passes, reading
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
@@ -38,14 +39,15 @@ from findwall.fixes import (
     Fix,
     Outcome,
     Use,
+    by_device,
     cannot_tell,
+    lacks_rates,
     no_ceilings,
     no_use,
+    on_cores,
     rows_of,
     time_of,
-    to_floor,
 )
-from findwall.fixes.refusals import ON_CORES
 from findwall.model.causes import cause_index
 from findwall.model.events import Kind
 from findwall.model.intervals import F64, I64
@@ -121,10 +123,11 @@ def use(facts: Facts) -> Outcome:
     if not chains:
         unclear = next((one for one in seen if isinstance(one, CannotTell)), None)
         return unclear or no_use("pairwise-product/none")
-    if not facts.ceilings.bandwidth:
+    if lacks_rates(facts):
         return no_ceilings(facts)
     found = [_with_atoms(facts, one) for one in chains]
-    found = [one for one in found if len(one.forward) and _then(facts, one).sum() < _now(facts, one)]
+    found = [one for one in found if len(one.forward)]
+    found = [one for one in found if on_cores(facts) or _then(facts, one).sum() < _now(facts, one)]
     if not found:
         return no_use("pairwise-product/short")
     every = np.concatenate([one.atoms for one in found])
@@ -144,13 +147,14 @@ def use(facts: Facts) -> Outcome:
         ),
     )
     moved = facts.atoms.cause[every]
-    return Use(
+    multiplied = Use(
         claim,
         _best(facts, found),
         tuple(cause for cause in MOVES if (moved == cause_index(cause)).any()) or MOVES,
         likely=lambda made: _likely(facts, found),
         rewrites=_rewrites(facts, found),
     )
+    return by_device(facts, multiplied)
 
 
 def _subtractions(facts: StepFacts) -> dict[int, tuple[int, ...]]:
@@ -281,11 +285,8 @@ def _best(facts: WorkFacts, found: list[_Found]) -> Change:
     """The pairs written once, and read once in the backward pass."""
     change = Change()
     for one in found:
-        least = one.pairs.pairs * one.pairs.left.size / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
         for atoms in (one.forward, one.backward):
-            own = facts.atoms.own[atoms]
-            share = min(least / max(float(own.sum()), 1.0), 1.0)
-            change += to_floor(facts, atoms, own * share) if len(atoms) else Change()
+            change += as_one_pass(facts, atoms, one.pairs.pairs * one.pairs.left.size)
     return change
 
 
@@ -347,4 +348,4 @@ def _given(facts: WorkFacts, one: _Found) -> tuple[bool, bool, bool]:
     return (kept, taken_off, learned) if left_is_down else (taken_off, kept, learned)
 
 
-FIX = Fix(MOVES, "changes-numerics", use, (ON_CORES,), removes=True)
+FIX = Fix(MOVES, "changes-numerics", use, removes=True)

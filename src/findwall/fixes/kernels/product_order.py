@@ -31,13 +31,14 @@ from findwall.fixes import (
     Fix,
     Outcome,
     Use,
+    by_device,
+    lacks_rates,
     no_ceilings,
     no_use,
     rows_of,
     time_of,
     to_floor,
 )
-from findwall.fixes.refusals import ON_CORES
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.causes import cause_index
 from findwall.model.intervals import I64
@@ -56,7 +57,7 @@ HANDS_ON = frozenset(
     for name in (
         *("matmul", "einsum", "linear", "t", "transpose", "permute", "mT", "as_strided", "view"),
         *("reshape", "_unsafe_view", "_reshape_alias", "flatten", "unflatten", "expand", "unsqueeze"),
-        *("squeeze", "detach"),
+        *("squeeze", "detach", "resolve_conj", "resolve_neg"),
     )
 )
 
@@ -101,7 +102,7 @@ def use(facts: Facts) -> Outcome:
     found = [one for one in found if one.left < MAJORITY_SHARE]
     if not found:
         return no_use("product-order/as-good")
-    if not facts.ceilings.bandwidth:
+    if lacks_rates(facts):
         return no_ceilings(facts)
     every = np.concatenate([one.atoms for one in found])
     longest = max(found, key=lambda one: time_of(facts, one.atoms))
@@ -116,7 +117,7 @@ def use(facts: Facts) -> Outcome:
         places=list(dict.fromkeys(line for one in found if (line := line_of(facts, one.first)) is not None)),
     )
     moved = facts.atoms.cause[every]
-    return Use(
+    turned = Use(
         claim,
         to_floor(facts, every, np.zeros(len(every))),
         tuple(cause for cause in MOVES if (moved == cause_index(cause)).any()) or MOVES,
@@ -125,6 +126,7 @@ def use(facts: Facts) -> Outcome:
         condition="product-read-by-nothing-else",
         rewrites=_rewrites(facts, found),
     )
+    return by_device(facts, turned)
 
 
 def _likely(facts: WorkFacts, one: _Three) -> Change:
@@ -200,4 +202,4 @@ def _rewrites(facts: WorkFacts, found: list[_Three]) -> tuple[Rewrite, ...]:
     )
 
 
-FIX = Fix(MOVES, "safe", use, (ON_CORES,), reorders=True, removes=True)
+FIX = Fix(MOVES, "safe", use, reorders=True, removes=True)

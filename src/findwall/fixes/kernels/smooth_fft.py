@@ -39,6 +39,7 @@ from findwall.fixes import (
     Fix,
     Outcome,
     Use,
+    by_device,
     cannot_tell,
     lines,
     no_use,
@@ -46,7 +47,6 @@ from findwall.fixes import (
     time_of,
     to_floor,
 )
-from findwall.fixes.refusals import ON_CORES
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.causes import cause_index
 from findwall.model.intervals import F64, I64
@@ -85,7 +85,7 @@ def use(facts: Facts) -> Outcome:
         return not_here(facts, "smooth-fft/near", spent_ms=spent)
     sizes = {length: smooth(length) for one in slow for length in one.asked.lengths if not is_smooth(length)}
     longest = max(slow, key=lambda one: time_of(facts, one.atoms))
-    return Use(
+    padded = Use(
         Claim(
             "smooth-fft/pad",
             {"spent_ms": spent, "lengths": len(sizes)},
@@ -99,6 +99,7 @@ def use(facts: Facts) -> Outcome:
         likely=lambda made: _likely(facts, slow),
         parameters={str(length): to for length, to in sizes.items()},
     )
+    return by_device(facts, padded)
 
 
 def _is_slow(facts: Facts, atoms: I64) -> bool:
@@ -190,4 +191,4 @@ def _convolved(torch: Any, x: Any, w: Any, n: int) -> Any:
     return torch.fft.irfft(torch.fft.rfft(x, n=n) * torch.fft.rfft(w, n=n), n=n)
 
 
-FIX = Fix(("slow-kernels",), "needs-review", use, (ON_CORES,))
+FIX = Fix(("slow-kernels",), "needs-review", use)

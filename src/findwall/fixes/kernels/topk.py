@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from findwall.facts.best_changes import in_another_form
 from findwall.facts.called_atoms import atoms_under, called_by, longest_of, ops_behind
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
@@ -34,16 +35,16 @@ from findwall.fixes import (
     by_device,
     cannot_tell,
     gone,
+    lacks_rates,
     no_ceilings,
     no_use,
     on_cores,
     rows_of,
     time_of,
-    to_floor,
 )
 from findwall.model.causes import cause_index
 from findwall.model.events import Kind
-from findwall.model.intervals import F64, I64
+from findwall.model.intervals import I64
 from findwall.model.probes import Draw, Rewrite
 from findwall.replay.change import Change, Drop, Replace
 from findwall.replay.curves import curves
@@ -100,7 +101,7 @@ def use(facts: Facts) -> Outcome:
     if not mine:
         unclear = next((one for one in found if isinstance(one, CannotTell)), None)
         return unclear or no_use("topk/all-read")
-    if not facts.ceilings.bandwidth:
+    if lacks_rates(facts):
         return no_ceilings(facts)
     mine = [one for one in mine if on_cores(facts) or _then(facts, one, BITS_BY_ONE) < _now(facts, one)]
     if not mine:
@@ -221,9 +222,8 @@ def _then(facts: WorkFacts, one: _Sort, bits: int) -> float:
 def _best(facts: WorkFacts, sorts: list[_Sort]) -> Change:
     """Every value read once."""
     main = np.concatenate([one.main for one in sorts])
-    share = facts.atoms.own[main] / np.maximum(facts.kernels.duration[facts.atoms.index[main]], 1)
-    least: F64 = np.array([_pass_ns(facts, one) for one in sorts]) * share
-    return to_floor(facts, main, least) + gone(facts, np.concatenate([one.beside for one in sorts]))
+    read = np.array([float(one.given.elements * one.given.size) for one in sorts])
+    return in_another_form(facts, main, read) + gone(facts, np.concatenate([one.beside for one in sorts]))
 
 
 def _likely(facts: WorkFacts, sorts: list[_Sort], bits: int) -> Change:

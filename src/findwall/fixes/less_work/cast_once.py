@@ -36,7 +36,6 @@ from findwall.fixes import (
     to_floor,
     unless,
 )
-from findwall.fixes.refusals import ON_CORES
 from findwall.model.catalogue import MENTION_SHARE
 from findwall.model.intervals import I64
 from findwall.step.call_names import in_window
@@ -147,6 +146,6 @@ FIX = Fix(
     ("dtype-casts", "launch-bound"),
     "changes-numerics",
     use,
-    (ON_CORES, unless("cast-once/trains", is_training)),
+    (unless("cast-once/trains", is_training),),
     removes=True,
 )

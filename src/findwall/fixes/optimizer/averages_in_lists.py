@@ -21,18 +21,41 @@ keep them out of the lists.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from findwall.facts.beside_the_model import averages
 from findwall.facts.best_changes import in_lists, lists_at_best
 from findwall.facts.waits import idle_in_front
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gone, no_use, of_class, rows_of, step_ms
-from findwall.fixes.refusals import ON_CORES, REPLAYED
+from findwall.fixes import (
+    Claim,
+    Facts,
+    Fix,
+    Outcome,
+    Use,
+    as_on_cores,
+    by_device,
+    gone,
+    no_use,
+    of_class,
+    on_cores,
+    rows_of,
+    step_ms,
+    time_of,
+)
+from findwall.fixes.less_work.removed_work import CAUSES_ON_CORES, on_cores_too
+from findwall.fixes.refusals import REPLAYED
 from findwall.model.catalogue import MENTION_SHARE
+from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, NoHostWork, Scale
+from findwall.step.links import runs_in
 from findwall.step.parameter_updates import MIXES, on_shapes, parameter_shapes
 from findwall.work.work_facts import WorkFacts
+
+MOVES = ("launch-bound",)
+LISTS = re.compile(r"^aten::_foreach_")
 
 
 def use(facts: Facts) -> Outcome:
@@ -43,6 +66,8 @@ def use(facts: Facts) -> Outcome:
     if len(writes) == 0:  # or in lists already
         return no_use("averages-in-lists/none")
     waited = idle_in_front(facts, "launch-bound", atoms)
+    if on_cores(facts):  # which do them between the others
+        waited += time_of(facts, kernels)
     if waited <= MENTION_SHARE * step_ms(facts):
         return no_use("averages-in-lists/hidden")
     dropped = gone(facts, atoms[copied])
@@ -50,19 +75,26 @@ def use(facts: Facts) -> Outcome:
         "kernels": len(kernels) / facts.steps.count,
         "copies": float(copied.sum()) / facts.steps.count,
         "waits_ms": waited,
+        **as_on_cores(facts),
     }
     # Whatever ops an average is written with, in lists one does it: what leads to the one that writes it is
     # gone, and with it the Python from tensor to tensor.
     dropped += gone(facts, np.setdiff1d(kernels, writes)) + Change((NoHostWork(rows_of(facts, kernels)),))
-    return Use(
+    listed = Use(
         Claim("averages-in-lists/foreach", figures),
         lists_at_best(facts, writes) + dropped,
+        (*MOVES, *on_cores_too(facts, kernels)),
         likely=lambda made: Change() if "cuda-graphs" in made else _mixed(facts, writes) + dropped,
     )
+    return by_device(facts, listed)
 
 
 def writes_of(facts: WorkFacts, atoms: I64) -> I64:
-    """Of an average's atoms those that write it: one for each tensor, however many ops lead to it."""
+    """Of an average's atoms those that write it: one for each tensor, however many ops lead to it. An op on
+    lists that cores work off one by one is one already."""
+    ops = facts.kernels.op[facts.atoms.index[atoms]]
+    listed = runs_in(facts.timeline, facts.links, facts.timeline.rows_named(LISTS, Kind.OP))
+    atoms = atoms[(ops < 0) | (listed[np.maximum(ops, 0)] < 0)]
     ops = facts.kernels.op[facts.atoms.index[atoms]]
     on_weights, _ = on_shapes(facts.timeline, ops, parameter_shapes(facts.timeline))
     return atoms[on_weights & facts.timeline.bears(MIXES, ops)]
@@ -76,11 +108,8 @@ def _mixed(facts: WorkFacts, writes: I64) -> Change:
 
 
 FIX = Fix(
-    ("launch-bound",),
+    (*MOVES, *CAUSES_ON_CORES),
     "needs-review",
     use,
-    (
-        ON_CORES,
-        REPLAYED,
-    ),
+    (REPLAYED,),
 )

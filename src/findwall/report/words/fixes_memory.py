@@ -95,10 +95,14 @@ def _recompute(claim: Claim) -> str:
 
 def _averages(claim: Claim) -> str:
     copies = number(claim, "copies")
+    takes = (
+        "it takes {kernels:,.0f} kernels{copied} per step, and the device waits {waits_ms:per_step} for them"
+    )
+    if claim.figures.get("on_cores"):
+        takes = "{kernels:,.0f} ops take {waits_ms:per_step}"
     return fill(
         "Average the weights in lists (`AveragedModel(…, multi_avg_fn=get_ema_multi_avg_fn(decay))`, "
-        "`torch._foreach_lerp_`): tensor after tensor it takes {kernels:,.0f} kernels{copied} per step, and "
-        "the device waits {waits_ms:per_step} for them.",
+        f"`torch._foreach_lerp_`): tensor after tensor {takes}.",
         claim,
         copied=f" and {copies:,.0f} copies" if copies else "",
     )

@@ -11,10 +11,13 @@ def _index_select(claim: Claim) -> str:
     way = "x.index_select(0, idx)"
     if not claim.figures["flat"]:
         way = "x.index_select(0, idx.flatten()).unflatten(0, idx.shape)"
+    sorts = "sorts its {indices:,} indices and adds the gradients of equal ones one after the other"
+    at_once = "them all at once"
+    if claim.figures.get("on_cores"):
+        sorts, at_once = "adds the gradients of its {indices:,} indices number by number", "whole rows"
     return fill(
-        "Write `{way}` for `x[idx]`{where}: the backward of `x[idx]` sorts its {indices:,} indices and adds "
-        "the gradients of equal ones one after the other, which takes {spent_ms:per_step}; that of "
-        "index_select adds them all at once. No index may be negative.",
+        f"Write `{{way}}` for `x[idx]`{{where}}: the backward of `x[idx]` {sorts}, which takes "
+        f"{{spent_ms:per_step}}; that of index_select adds {at_once}. No index may be negative.",
         claim,
         way=way,
         where=at(claim),

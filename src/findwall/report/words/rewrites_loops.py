@@ -22,10 +22,26 @@ def _multiply(claim: Claim) -> str:
 def _lists(claim: Claim) -> str:
     waits = ", and the host waits for {waits:,.0f} of them" if claim.figures["waits"] else ""
     clips = ", which clips too" if claim.figures["clips"] else ""
+    on_cores = claim.figures.get("on_cores")
+    launches = "calls {kernels:,.0f} ops" if on_cores else "launches {kernels:,.0f} kernels"
     return fill(
         f"Use `torch.nn.utils.clip_grad_norm_`{clips}, or `torch._foreach_norm`, and read its result once in "
-        "place of the loop over {gradients:,.0f} gradients{where}: that launches {kernels:,.0f} kernels per "
+        f"place of the loop over {{gradients:,.0f}} gradients{{where}}: that {launches} per "
         f"step{waits}. The norm of all is infinite or NaN where one number is.",
+        claim,
+        where=at(claim),
+    )
+
+
+def _zeros(claim: Claim) -> str:
+    asks = (
+        "the host asks {times:times} per step how many there are, the device waits {waits_ms:per_step}, and "
+    )
+    if claim.figures.get("on_cores"):
+        asks = ""
+    return fill(
+        "Write `torch.where(mask, x, 0).sum() / mask.sum()` for `x[mask].mean()`{where}, if what is picked "
+        f"is only summed: {asks}picking takes {{spent_ms:per_step}}.",
         claim,
         where=at(claim),
     )
@@ -118,11 +134,7 @@ WORDS: dict[str, Words] = {
     "where-not-mask/none": "nothing is picked with a mask",
     "where-not-mask/needed": "few numbers are picked with a mask, or more is done with them than a sum",
     "where-not-mask/little": "picking with masks takes next to nothing of the step",
-    "where-not-mask/zeros": (
-        "Write `torch.where(mask, x, 0).sum() / mask.sum()` for `x[mask].mean()`[[ at {places[0]}]], if "
-        "what is picked is only summed: the host asks {times:times} per step how many there are, the device "
-        "waits {waits_ms:per_step}, and picking takes {spent_ms:per_step}."
-    ),
+    "where-not-mask/zeros": _zeros,
     "scan-loop/none": "no loop carries a sum from round to round",
     "scan-loop/few": "the loop launches next to nothing of the step",
     "scan-loop/doubling": _doubling,

@@ -1,0 +1,63 @@
+"""Rewrites of a CPU job's own work: found where they are written, not where they nearly are, with the bound
+alone where nobody measured how fast the other form runs there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+pytest.importorskip("torch")
+
+from findwall.facts.facts import Facts
+from findwall.fixes import Use, all_fixes
+from findwall.fixes.at_best import step_at_best
+from findwall.fixes.predict import predict
+from fixes import steps_to_rewrite as steps
+from speaking import in_words
+
+FIXES = all_fixes()
+CASES: dict[str, tuple[str, Callable[[], Facts], Callable[[], Facts]]] = {
+    "scatter": ("lookup-not-onehot", steps.coded, lambda: steps.coded(read="sum")),
+    "one-hot": ("lookup-not-onehot", lambda: steps.coded("one_hot"), lambda: steps.coded("one_hot", "sum")),
+    "pairs": ("pairwise-product", steps.all_pairs, lambda: steps.all_pairs(3)),
+    "rows": ("index-select", steps.taken, lambda: steps.taken(along=1)),
+    "window": ("separable-filter", steps.filtered, lambda: steps.filtered(3)),
+    "fft": ("smooth-fft", lambda: steps.transformed(3999), lambda: steps.transformed(4000)),
+    "products": ("product-order", steps.three_products, lambda: steps.three_products(512)),
+    "unbind": ("scan-loop", steps.over_time, lambda: steps.over_time(carries=False)),
+    "select": ("scan-loop", lambda: steps.over_time("select"), lambda: steps.over_time("select", False)),
+    "mask": ("where-not-mask", steps.masked, lambda: steps.masked("product")),
+    "checks": ("foreach-checks", steps.checked, lambda: steps.checked(listed=True)),
+    "averages": ("averages-in-lists", steps.averaged, lambda: steps.averaged(listed=True)),
+}
+# What is taken out whole needs no such measurement.
+TAKEN_OUT: dict[str, tuple[str, Callable[[], Facts], Callable[[], Facts]]] = {
+    "cache": ("buffer-once", steps.grown, lambda: steps.grown(in_place=True)),
+    "casts": ("cast-once", steps.cast, lambda: steps.cast(narrow=True)),
+    "loss": ("builtin-ops", steps.loss_over_words, lambda: steps.loss_over_words(by_hand=False)),
+    "few classes": ("builtin-ops", steps.loss_over_words, lambda: steps.loss_over_words(32)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_rewrite_is_found_on_cores_and_told_with_its_bound_alone(case: str) -> None:
+    fix, written, nearly = CASES[case]
+    facts = written()
+    found = FIXES[fix].advise(facts)
+    assert isinstance(found, Use), in_words(found)
+    assert found.likely is None and not found.may
+    assert step_at_best(FIXES[fix], found, facts) < 0.95 * facts.step
+    assert not isinstance(FIXES[fix].advise(nearly()), Use)
+
+
+@pytest.mark.parametrize("case", TAKEN_OUT)
+def test_what_is_taken_out_whole_has_a_figure_on_cores(case: str) -> None:
+    fix, written, nearly = TAKEN_OUT[case]
+    facts = written()
+    found = FIXES[fix].advise(facts)
+    assert isinstance(found, Use), in_words(found)
+    told, best = predict(facts, {fix: found}), step_at_best(FIXES[fix], found, facts)
+    assert told is not None and told.mid < 0.95 * facts.step
+    assert told.low <= told.mid <= told.high and best <= told.mid * 1.001
+    assert not isinstance(FIXES[fix].advise(nearly()), Use)
