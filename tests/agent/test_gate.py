@@ -53,7 +53,7 @@ def test_so_many_steps_pass_and_the_next_is_told(relay):
     ends, spent = relay.gate.take()
     assert len(ends) == 3 and ends == sorted(ends) and spent > 0 and not relay.told
     step(optimizer)
-    assert relay.told == ["began", "ended"]
+    assert relay.told[0] == "began" and "ended" in relay.told
     assert optimizer.steps == 4 and relay.gate.take() == ([], 0)
 
 

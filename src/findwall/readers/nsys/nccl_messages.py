@@ -140,5 +140,5 @@ def _extra(found: _Messages, own: I64) -> bytes:
     names = sorted({found.name[at] for at in own.tolist()})
     into, out = int(nbytes[way != 0].sum()), int(nbytes[way != 1].sum())
     label = "all_to_all" if set(names) >= {*_SENDS, *_RECEIVES} else names[0].removeprefix("nccl").lower()
-    values = [msgspec.json.encode(label), b"%d" % out, b"%d" % into, b"", b"", b'"Byte"', *[b""] * 7]
+    values = [msgspec.json.encode(label), b"%d" % out, b"%d" % into, b"", b"", b'"Byte"', b"", b"", b""]
     return b"\0".join(values)
