@@ -59,8 +59,7 @@ DIED = OutOfMemory(
 
 def steps(count: int = 10) -> StepColumns:
     zeros, took = [0] * count, [5_000_000] * count
-    nobody = [None] * count
-    return StepColumns(took, took, zeros, nobody, zeros, zeros, zeros, zeros, [False] * count)  # type: ignore[arg-type]
+    return StepColumns(took, [*took], zeros, zeros, zeros, zeros, zeros, [False] * count)
 
 
 def leak(looks: int = 40) -> MemoryTotals:

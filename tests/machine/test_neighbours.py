@@ -18,7 +18,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 @pytest.fixture
 def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three cores, of which this process may use two; a loader worker with a child of its own."""
-    monkeypatch.setattr(neighbours, "_usable", lambda: frozenset({0, 2}))
+    monkeypatch.setattr(neighbours, "usable", lambda: frozenset({0, 2}))
     idle, busy = f"0 0 0 {9 * TICKS} {TICKS} 0 0 0 0 0", f"{TICKS} 0 {TICKS} 5 5 0 0 {TICKS} 0 0"
     put(tmp_path, "stat", f"cpu  1 1 1 1 1 1 1 1 0 0\ncpu0 {idle}\ncpu1 {busy}\ncpu2 {busy}\nintr 1 2 3\n")
     put(tmp_path, "self/stat", process(2))

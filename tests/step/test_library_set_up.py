@@ -134,7 +134,7 @@ def test_what_launches_nothing_or_comes_after_the_launch_is_no_set_up() -> None:
 
 
 def attention() -> Facts:
-    return facts_of(lengths_job([301, 412, 523, 634], 50))
+    return facts_of(lengths_job([301, 433, 498, 634], 50))
 
 
 def test_the_wall_names_op_and_shapes() -> None:
