@@ -29,7 +29,7 @@ from findwall.step.device_queue import line_up
 from findwall.step.host_activity import asked_for, watch_host
 from findwall.step.links import link
 from findwall.step.step_bounds import find_steps
-from findwall.step.step_facts import Host, Links, Queue
+from findwall.step.step_facts import Host, Links, Queue, Whole
 from findwall.step.step_window import representative, survey
 from findwall.step.timed_steps import (
     collections_ns,
@@ -64,6 +64,20 @@ def establish(
         return None
     timeline = representative(whole, kinds_found(rank, whole.told))
     timeline = with_captured_ops(timeline, rank.captures, noted_replays(recorded, rank.replays))
+    return _with_dataflow(_judged(run, rank, timeline, whole, ceilings, true_step_s, source))
+
+
+def _judged(
+    run: Run,
+    rank: Rank,
+    timeline: Timeline,
+    whole: Whole,
+    ceilings: Ceilings,
+    true_step_s: float | None,
+    source: str,
+) -> Facts:
+    """The window's links, its replay, and each kernel against its floor."""
+    on_cores = rank.device_kind == "cpu"
     links = link(timeline)
     timeline = with_kernel_types(timeline, links)
     steps = find_steps(timeline, links)
@@ -82,8 +96,7 @@ def establish(
     atoms = device_atoms(timeline, links, judged, queue, ceilings)
     atoms, kernels, counted = settle(atoms, kernels, rank, ceilings, steps.count)
     atoms = _with_servants(atoms, kernels, timeline, links, host)
-    atoms = claim_throttled(atoms, kernels, throttled_share(rank.telemetry))
-    facts = Facts(
+    return Facts(
         run=run,
         rank=rank,
         timeline=timeline,
@@ -93,7 +106,7 @@ def establish(
         queue=queue,
         graph=graph,
         kernels=kernels,
-        atoms=atoms,
+        atoms=claim_throttled(atoms, kernels, throttled_share(rank.telemetry)),
         reading=reading,
         ceilings=ceilings,
         whole=whole,
@@ -102,7 +115,6 @@ def establish(
         counted=counted,
         profiled=profiled,
     )
-    return _with_dataflow(facts)
 
 
 def _with_checkpoints(graph: Graph, kernels: KernelTable, timeline: Timeline, links: Links) -> Graph:
