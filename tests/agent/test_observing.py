@@ -41,10 +41,19 @@ def test_what_python_holds_is_kept_but_for_gradients_of_nobody() -> None:
 
 def test_memory_that_numpy_changes_is_not_the_same() -> None:
     buffer, other = torch.zeros(8), torch.ones(8)
-    sums = [(one, was) for one, was in observing._sums(torch, set()) if one is buffer or one is other]
+    sums = [(one, was) for one, was in observing._sums(torch, set()) if one() is buffer or one() is other]
     buffer.numpy()[3] = 5.0
-    same = [one for one, was in sums if observing._sum(torch, one) == was]
+    same = observing._same(torch, sums)
     assert len(same) == 1 and same[0] is other
+
+
+def test_what_is_looked_at_is_held_by_the_job_alone() -> None:
+    weight = torch.nn.Parameter(torch.ones(1153))
+    weight.sum().backward()
+    sums = observing._sums(torch, set())
+    weight.grad = None
+    assert not [one for one in observing._same(torch, sums) if one.numel() == 1153 and one is not weight]
+    assert not [one for one in observing._kept(torch) if one.numel() == 1153 and one is not weight]
 
 
 def marked(work: Callable[[], object]) -> list[str]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
+from weakref import ref
 
 from findwall.agent.allocations.live_tensors import (
     MOST_TENSORS,
@@ -110,7 +111,7 @@ class Observing:
         self._wanted = 0 if self._record.why_not else _wanted(engine)
         self._ours_ns = 0
         self._reads_count = True
-        self._sums: list[tuple[Any, int]] = []  # tensors in the host's memory, and what they held
+        self._sums: list[tuple[ref[Any], int]] = []  # tensors in the host's memory, and what they held
         self._began = perf_counter_ns()
         if not self._record.why_not:
             self._guard(engine, lambda: self._begin(engine))
@@ -174,7 +175,7 @@ class Observing:
             self._lines.end()
             self._reads_count = False
             with engine.torch.autograd.profiler.record_function(LOOK):
-                same = [one for one, was in self._sums if _sum(engine.torch, one) == was]
+                same = _same(engine.torch, self._sums)
             tell(engine.torch, SAME, same)
             tell(engine.torch, KEPT, _kept(engine.torch))
             self._sums = []
@@ -279,17 +280,26 @@ def _tensors_in(torch: Any, batch: Any) -> list[Any]:
     return found
 
 
-def _sums(torch: Any, but: set[int]) -> list[tuple[Any, int]]:
-    """Tensors of the host that Python holds, and sums over what they hold: numpy may change them unseen."""
-    found: list[tuple[Any, int]] = []
+def _sums(torch: Any, but: set[int]) -> list[tuple[ref[Any], int]]:
+    """Tensors of the host that Python holds, and sums over what they hold: numpy may change them unseen.
+
+    Held by the job alone: a gradient that it drops would else look kept at the end.
+    """
+    found: list[tuple[ref[Any], int]] = []
     left = SUMMED_BYTES
     for one in objects_of(torch.Tensor):
         if is_plain(torch, one) and one.device.type == "cpu" and id(one) not in but:
             left -= one.numel() * one.element_size()
             if left < 0 or len(found) >= MOST_TENSORS:
                 return []  # too much to look at: then nothing is said to be the same
-            found.append((one, _sum(torch, one)))
+            found.append((ref(one), _sum(torch, one)))
     return found
+
+
+def _same(torch: Any, sums: list[tuple[ref[Any], int]]) -> list[Any]:
+    """Those that are still there, and hold what they held."""
+    there = [(one(), was) for one, was in sums]
+    return [one for one, was in there if one is not None and _sum(torch, one) == was]
 
 
 def _sum(torch: Any, tensor: Any) -> int:
