@@ -47,7 +47,7 @@ def observe(step: Step, path: Path, iterations: int = 2) -> None:
                 tell(torch, CUT, [])
         lines.end()
         with torch.profiler.record_function(LOOK):
-            same = [one for one, was in sums if observing._sum(torch, one) == was]
+            same = observing._same(torch, sums)
         tell(torch, SAME, same)
         tell(torch, KEPT, observing._kept(torch))
     finally:

@@ -75,6 +75,8 @@ OF_HEADS: dict[str, tuple[Step, float]] = {
     "as they are": (lambda p: p.heads @ p.matrices, 1.0),
 }
 NEITHER: dict[str, Step] = {
+    "rows of several repeated ones": lambda p: p.of_two(p.x[p.edges].view(EDGES // 2, 2 * WIDTH)),
+    "a copy of them": lambda p: p.of_two(p.x[p.edges].view(2, -1, WIDTH).transpose(0, 1).flatten(1)),
     "all rows": lambda p: p.layer(p.x),
     "picked numbers of rows": lambda p: p.layer(p.x)[torch.arange(ROWS), p.edges[:ROWS] % WIDTH],
     "picked columns": lambda p: p.layer(p.x)[:, p.edges[:4] % WIDTH],

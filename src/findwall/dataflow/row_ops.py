@@ -43,9 +43,14 @@ class Operand(msgspec.Struct, frozen=True):
         return math.prod(self.shape)
 
     @property
+    def row(self) -> int:
+        """Numbers in each of its rows."""
+        return self.shape[-1] if self.shape else 1
+
+    @property
     def distinct(self) -> float:
         """Of its rows, those that lie in memory by themselves; expanded ones are the same bytes."""
-        row = self.shape[-1] if self.shape else 1
+        row = self.row
         if row > 1 and (not self.region.dims or self.region.dims[-1] != (self.region.width, row)):
             return ALL  # what is repeated is not whole rows
         return elements(self.region) / max(self.elements, 1)
@@ -132,6 +137,12 @@ class RowOps:
         """Numbers in its first result."""
         region = self.result(head)
         return 0 if region is None else elements(region)
+
+    def row_made(self, head: int) -> int:
+        """Numbers in a row of its first result."""
+        made = self.result(head)
+        whole = made is not None and bool(made.dims) and made.dims[-1][0] == made.width
+        return made.dims[-1][1] if made is not None and whole else 1
 
     def result(self, head: int) -> Region | None:
         observed, uses = self._observed, self._observed.uses_of(head)

@@ -20,6 +20,7 @@ from findwall.dataflow.row_ops import (
     ALL,
     ATTENTION,
     BY_CHANCE,
+    COPIES,
     NORMS,
     PRODUCTS,
     REPEATS,
@@ -148,6 +149,8 @@ class _Rows(RowOps):
         others = [one for one in operands if one not in rows]
         if not rows or not all(is_for_all_rows(one, name) for one in others):
             return
+        if name in COPIES and self.row_made(head) > rows[0].row:
+            return  # it puts rows together
         share, by = self._of_one_pick(rows) if name not in PRODUCTS else self._of_parts(head, rows[0])
         if share < ALL:
             self._distinct[head], self._picks[head] = share, by if by >= 0 else head
@@ -206,6 +209,8 @@ class _Rows(RowOps):
             return operand.distinct, -1
         if by < 0 or by in self._of_several:
             return ALL, -1
+        if self.row_made(by) < operand.row:
+            return ALL, -1  # of rows that are repeated, side by side, every set may differ
         return float(self._distinct[by]), self._picks.get(by, -1)
 
     def _of_one_pick(self, rows: list[Operand]) -> tuple[float, int]:
