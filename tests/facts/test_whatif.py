@@ -8,9 +8,9 @@ from hypothesis import given
 
 from examples import drawn
 from findwall.facts.best_changes import ideal, roofline_ns
-from findwall.facts.cause_behind import cause_after
 from findwall.facts.facts import Facts
 from findwall.fixes import Use, all_fixes
+from findwall.fixes.cause_behind import cause_after
 from findwall.model.catalogue import ROOFS
 from findwall.replay.blame import blame
 from findwall.replay.change import Change, HostWork, Scale

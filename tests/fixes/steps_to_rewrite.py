@@ -208,3 +208,25 @@ def loss_over_words(words: int = 2000, by_hand: bool = True) -> Facts:
         logits.grad = None
 
     return recorded(step)
+
+
+@cache
+def counted(weights: str = "", read: str = "sum") -> Facts:
+    """Values that are compared with all others, for what is smaller."""
+    values, others = torch.randn(700, requires_grad=True), torch.randn(900)
+    learned = torch.randn(900, requires_grad=True)
+    each, other = torch.randn(700, 900), torch.randn(512, 512)
+
+    def step() -> None:
+        (other @ other).sum()
+        smaller = values[:, None] >= others
+        if weights == "one side":
+            ((smaller.float() * learned).sum(1) * values).sum().backward()
+        elif weights == "each pair":
+            (smaller.float() * each).sum(1)
+        elif read == "mask":
+            each.masked_fill(smaller, 0.0).sum(1)
+        else:
+            smaller.sum(-1)
+
+    return recorded(step)

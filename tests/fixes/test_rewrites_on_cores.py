@@ -36,6 +36,8 @@ TAKEN_OUT: dict[str, tuple[str, Callable[[], Facts], Callable[[], Facts]]] = {
     "cache": ("buffer-once", steps.grown, lambda: steps.grown(in_place=True)),
     "casts": ("cast-once", steps.cast, lambda: steps.cast(narrow=True)),
     "loss": ("builtin-ops", steps.loss_over_words, lambda: steps.loss_over_words(by_hand=False)),
+    "counted": ("builtin-ops", steps.counted, lambda: steps.counted(read="mask")),
+    "added up": ("builtin-ops", lambda: steps.counted("one side"), lambda: steps.counted("each pair")),
     "few classes": ("builtin-ops", steps.loss_over_words, lambda: steps.loss_over_words(32)),
 }
 

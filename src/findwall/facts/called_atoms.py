@@ -12,6 +12,9 @@ from findwall.step.step_facts import StepFacts, found_once
 from findwall.work.op_arguments import Arguments
 from findwall.work.work_facts import WorkFacts
 
+# They hand their tensor on as it is.
+VIEWS = ("aten::result_type", "aten::to", "aten::as_strided", "aten::detach")
+
 
 class Passes(msgspec.Struct, frozen=True):
     """Of each atom the op of the forward pass that launched it, and that whose gradient it is of; -1 none."""
@@ -95,6 +98,23 @@ def reading(facts: StepFacts, shape: tuple[int, ...]) -> I64:
         for row in ops[first]
     ]
     found: I64 = ops[np.isin(of, kinds[np.array(hit, bool)])] if hit else ops
+    return found
+
+
+def read_behind(facts: StepFacts, row: int, readers: I64, until: int | None = None) -> list[int]:
+    """Of these ops the outermost forward ones of its thread behind a row, until its step is over or a moment
+    before that; views left out."""
+    events = facts.timeline.events
+    end = end_of_step(facts, row)
+    last = end if until is None else min(end, until)
+    mine = (events.process[readers] == events.process[row]) & (events.thread[readers] == events.thread[row])
+    mine &= (events.start[readers] >= events.end[row]) & (events.start[readers] < last)
+    ops = readers[mine & ~facts.links.backward[readers]]
+    found, inner = [], 0
+    for one in ops[np.argsort(events.start[ops], kind="stable")].tolist():
+        if events.start[one] >= inner and facts.timeline.name_of(one) not in VIEWS:
+            found.append(one)
+            inner = int(events.end[one])
     return found
 
 

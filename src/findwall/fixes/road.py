@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from findwall.facts.best_changes import roofline_ns
-from findwall.facts.cause_behind import cause_after
 from findwall.facts.facts import Facts
 from findwall.facts.gains import step_ms
 from findwall.fixes import Use, all_fixes
+from findwall.fixes.cause_behind import cause_after
 from findwall.fixes.predict import changed, mended_by
 from findwall.fixes.stacked import is_another_way
 from findwall.model.catalogue import WALL_OF

@@ -4,7 +4,11 @@ What it does:
 GELU, SiLU, RMSNorm, LayerNorm, cross-entropy and recurrent layers exist as single ops with kernels
 of their own. Written out they launch a kernel for every multiplication and move the whole tensor
 each time. Dropout, residual addition and norm come as one in Transformer Engine, xFormers and flash-attn
-(fused dropout + add + norm); a loop over time steps is `nn.GRU` or `nn.LSTM`.
+(fused dropout + add + norm); a loop over time steps is `nn.GRU` or `nn.LSTM`. What compares all values of two
+sides to count or add up those that are smaller is `torch.searchsorted`, with a `cumsum` of what is added up:
+
+    place = torch.searchsorted(edges, values, right=True)       # edges sorted: how many are <= each value
+    total = functional.pad(weights.cumsum(-1), (1, 0))[place]   # of their weights, in the order of the edges
 
 When it does not help:
 The chain is not one that a library op covers: then torch.compile fuses it. Loops over samples or pairs are
@@ -20,6 +24,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
+from findwall.facts.counted_pairs import counted_pairs
 from findwall.facts.gains import blind_ms, launch_idle
 from findwall.facts.likely_times import compiles
 from findwall.facts.step_traits import calls_around, cells_called
@@ -48,6 +53,7 @@ from findwall.fixes import (
     to_floor,
 )
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WORTH_IT
+from findwall.model.causes import cause_index
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, NoHostWork
@@ -56,7 +62,9 @@ from findwall.units import NOT_ZERO_NS
 from findwall.work.work_facts import WorkFacts
 from findwall.work.written_losses import written_loss
 
-MOVES = ("unfused-pointwise", "launch-bound")
+FUSED = ("unfused-pointwise", "launch-bound")
+COUNTED = ("slow-kernels", "dtype-casts", "memory-roof")  # passes over all pairs, besides
+MOVES = (*FUSED, *COUNTED)
 
 SILU = "silu"
 RECURRENT_OPS = frozenset({"aten::gru", "aten::lstm", "aten::rnn_tanh", "aten::rnn_relu"})
@@ -84,7 +92,7 @@ LIBRARY_OPS = RECURRENT_OPS.union(*(ops for _, _, ops in CHAINS))
 
 
 def use(facts: Facts) -> Outcome:
-    return _cells(facts) or _loss(facts) or _chains(facts)
+    return _cells(facts) or _loss(facts) or _pairs(facts) or _chains(facts)
 
 
 def _loss(facts: Facts) -> Outcome | None:
@@ -105,10 +113,32 @@ def _loss(facts: Facts) -> Outcome | None:
     return Use(
         Claim("builtin-ops/cross-entropy", figures, places=lines(line_of(facts, found.row))),
         gone(facts, found.beside) + to_floor(facts, found.softmax),
-        MOVES[:1],
+        FUSED[:1],
         likely=lambda made: Change() if compiles(made) else change,
         uncurved=True,
         condition="loss-is-cross-entropy",
+    )
+
+
+def _pairs(facts: Facts) -> Outcome | None:
+    """Comparisons of all values that are only added up; None where there are none worth it."""
+    found = counted_pairs(facts)
+    if found is None or (spent := time_of(facts, found.atoms)) <= WORTH_IT * step_ms(facts):
+        return None
+    figures: Figures = {
+        "spent_ms": spent,
+        "values": found.values,
+        "others": found.others,
+        "weighted": found.weighted,
+    }
+    change = gone(facts, found.atoms)
+    moved = facts.atoms.cause[found.atoms]
+    return Use(
+        Claim("builtin-ops/pairs", figures, places=lines(line_of(facts, found.row))),
+        change,
+        tuple(cause for cause in (FUSED[0], *COUNTED) if (moved == cause_index(cause)).any()),
+        likely=lambda made: change,
+        uncurved=True,
     )
 
 
@@ -173,7 +203,7 @@ def _chains(facts: Facts) -> Outcome:
         return Use(
             claim,
             best,
-            MOVES[:1],
+            FUSED[:1],
             likely=(lambda made: Change() if compiles(made) else best) if covered > MAJORITY_SHARE else None,
             uncurved=True,
             condition=condition,
@@ -205,7 +235,7 @@ def _stem(op: str | None) -> str:
 
 def _best(facts: Facts, atoms: I64) -> Change:
     """Chains and kernels too small for the device at their floor, and these atoms' launches saved."""
-    return sum((to_floor(facts, facts.atoms_of(cause)) for cause in MOVES), free_launches(facts, atoms))
+    return sum((to_floor(facts, facts.atoms_of(cause)) for cause in FUSED), free_launches(facts, atoms))
 
 
 def _called_already(facts: WorkFacts) -> str | None:

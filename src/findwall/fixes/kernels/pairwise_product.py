@@ -30,7 +30,7 @@ import msgspec
 import numpy as np
 
 from findwall.facts.best_changes import as_one_pass
-from findwall.facts.called_atoms import called_by, passes, reading
+from findwall.facts.called_atoms import called_by, passes, read_behind, reading
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
     CannotTell,
@@ -64,8 +64,6 @@ SUB = "aten::sub"
 SCALES = ("aten::div", "aten::mul")
 SQUARES = ("aten::pow", "aten::square")
 SUMS = ("aten::sum", "aten::linalg_vector_norm")
-# They hand their tensor on as it is.
-VIEWS = ("aten::result_type", "aten::to", "aten::as_strided", "aten::detach")
 # Over the n × m numbers: the product writes them; they are doubled, taken off the sums that are written for
 # all pairs, and clamped. Backward the clamp, the doubling, both products and both sums read or write them.
 FORWARD_PASSES, BACKWARD_PASSES = 9, 9
@@ -199,7 +197,7 @@ def _chain(
     start = facts.timeline.events.start
     again = [int(start[one]) for one, other in found_at.items() if other == shape and start[one] > start[row]]
     rows, scaled, squared, summed = [row], False, False, False
-    for one in _reads_after(facts, row, readers, min(again, default=None)):
+    for one in read_behind(facts, row, readers, min(again, default=None)):
         name, given = facts.timeline.name_of(one), Arguments(facts.timeline.inputs_of(one))
         if summed:
             return cannot_tell("pairwise-product/read-otherwise")
@@ -213,23 +211,6 @@ def _chain(
             return cannot_tell("pairwise-product/read-otherwise")
         rows.append(one)
     return _Pairs(tuple(rows), *sides, shape, scaled) if summed else None
-
-
-def _reads_after(facts: StepFacts, row: int, readers: I64, again: int | None) -> list[int]:
-    """Of these ops the outermost forward ones of its thread, until such differences are taken again or the
-    step is over."""
-    events = facts.timeline.events
-    ends = [int(one) for one in facts.steps.host[facts.steps.host > events.start[row]][:1]]
-    last = min([*ends, *([again] if again is not None else [])], default=int(events.end.max()))
-    mine = (events.process[readers] == events.process[row]) & (events.thread[readers] == events.thread[row])
-    mine &= (events.start[readers] >= events.end[row]) & (events.start[readers] < last)
-    ops = readers[mine & ~facts.links.backward[readers]]
-    found, until = [], 0
-    for one in ops[np.argsort(events.start[ops], kind="stable")].tolist():
-        if events.start[one] >= until and facts.timeline.name_of(one) not in VIEWS:
-            found.append(one)
-            until = int(events.end[one])
-    return found
 
 
 def _is_scale(given: Arguments, shape: tuple[int, ...]) -> bool:

@@ -118,6 +118,19 @@ def _instead_of_writing_out(claim: Claim) -> str:
     )
 
 
+def _counted_pairs(claim: Claim) -> str:
+    """Values that are compared with all others."""
+    weights = " and take a cumsum of the sorted weights there" if claim.figures["weighted"] else ""
+    return fill(
+        "Sort one side and look the other up with `torch.searchsorted`{weights}, instead of comparing "
+        "{values:,} values with {others:,} each{where}: writing all pairs down and adding them up takes "
+        "{spent_ms:per_step}.",
+        claim,
+        weights=weights,
+        where=at(claim),
+    )
+
+
 def _routine(instead: str) -> Words:
     """A cheaper routine of linear algebra."""
     return lambda claim: fill(
@@ -179,6 +192,7 @@ WORDS: dict[str, Words] = {
         "where it needs that: {passes:,.0f} passes over {rows:,} × {words:,} numbers beside the softmax take "
         "{spent_ms:per_step}."
     ),
+    "builtin-ops/pairs": _counted_pairs,
     "builtin-ops/called-already": "most small {pieces} already belong to one call of {op}",
     "builtin-ops/none": "no chain of ops here is one that a library op covers",
     "builtin-ops/instead-of-small-ops": _instead_of_small_ops,
