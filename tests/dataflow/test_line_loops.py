@@ -6,18 +6,22 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
 import torch
+from msgspec.structs import replace
 from torch import nn
 
 from dataflow_observed import facts_with_flow, flow_of
 from findwall.dataflow.line_loops import Rounds, line_loops
 from findwall.dataflow.repeats import repeats
 from findwall.fixes import Use, all_fixes
+from findwall.fixes.at_best import step_at_best
 from findwall.fixes.predict import predict
+from findwall.model.measured_run import HostLine
 
 SAMPLES = 16
 
@@ -205,6 +209,24 @@ def test_on_cores_what_every_round_does_to_the_whole_is_done_once(tmp_path: Path
     assert isinstance(outcome, Use) and set(outcome.moves or ()) - {"launch-bound", "host-work", "host-sync"}
     said = predict(facts, {"vectorise-loop": outcome})
     assert said is not None and said.high < facts.step
+
+
+def test_a_librarys_routine_works_as_long_on_everything_at_once(tmp_path: Path) -> None:
+    weights = [torch.randn(64, 1000) for _ in range(16)]
+
+    def step() -> None:
+        for weight in weights:
+            np.histogram((weight * 2.0).numpy(), bins=64)
+
+    facts = facts_with_flow(step, tmp_path)
+    shorter = []
+    for routine in ("", "numpy.histogram"):
+        seen = (HostLine("job.py:8", "step", 0.6, "", routine, looped=True),)
+        known = replace(facts, rank=replace(facts.rank, host_lines=seen))
+        outcome = all_fixes()["vectorise-loop"].advise(known)
+        assert isinstance(outcome, Use)
+        shorter.append(step_at_best(all_fixes()["vectorise-loop"], outcome, known))
+    assert shorter[0] < 0.5 * shorter[1]
 
 
 def test_cells_called_by_hand_are_a_layer_of_the_library(tmp_path: Path) -> None:

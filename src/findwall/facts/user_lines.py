@@ -106,6 +106,15 @@ def routines_called(facts: StepFacts) -> list[HostLine]:
     return _by_share(lines) if sum(line.share for line in lines) >= FAIR_PART else []
 
 
+def loops_call_routines(facts: StepFacts) -> bool:
+    """Whether the host, where it was seen in loops, mostly stood in a library's routine on arrays: that works
+    as long on all of them at once."""
+    looped = [line for line in facts.rank.host_lines if line.looped]
+    return sum(line.share for line in looped if line.routine) > MAJORITY_SHARE * sum(
+        line.share for line in looped if line.routine or not line.inside
+    )
+
+
 def saving_ms(facts: StepFacts) -> float:
     """Of the mean step: checkpoints being written, as far as a run timed that."""
     timed = facts.rank.step_times

@@ -25,7 +25,7 @@ import re
 import numpy as np
 
 from findwall.facts.host_loops import Loop, is_backward, launched_by, loop_line, small_loops
-from findwall.facts.user_lines import loops_in_python, parse_frame, pure_python, sampled
+from findwall.facts.user_lines import loops_call_routines, loops_in_python, parse_frame, pure_python, sampled
 from findwall.facts.waits import is_in_host_ops
 from findwall.fixes import (
     Claim,
@@ -108,6 +108,7 @@ def _at_once(facts: Facts, loops: list[LineLoop], how: float) -> Change:
     """One round that does the work of all: the others are neither issued nor waited for. Its kernels take
     what all of them took, or as little as they must, or something between."""
     change = Change()
+    keeps_host = loops_call_routines(facts)
     for one in loops:
         first, others = one.atoms[one.first], one.atoms[~one.first]
         own = facts.atoms.own
@@ -116,12 +117,10 @@ def _at_once(facts: Facts, loops: list[LineLoop], how: float) -> Change:
         times = must ** (1.0 - how) * max(_most_ns(facts, one), must) ** how / alone
         rows = np.unique(rows_of(facts, first))
         change += gone(facts, others) + Change(
-            (
-                NoHostWork(rows_of(facts, others)),
-                NoWait(calls=one.calls),
-                Scale(rows, np.full(len(rows), times)),
-            )
+            (NoWait(calls=one.calls), Scale(rows, np.full(len(rows), times)))
         )
+        if not keeps_host:
+            change += Change((NoHostWork(rows_of(facts, others)),))
     return change
 
 
