@@ -10,11 +10,12 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 BEGIN = """
 import gc, sys
 from types import FunctionType
-from count_numbers import WAY, found
+from count_numbers import SOURCE
+from literals import numbers_in
 from perturbed import Package, forget, run_lines
-package = Package(WAY)
+package = Package(("replay", "model"))  # two rooms: to read and load them all takes most of the time
 package.load()
-every = [one for one in found() if one.module in package.trees]
+every = [one for module in package.trees for one in numbers_in((SOURCE / module).read_text(), module)]
 """
 CONSTANT = """
 from findwall.model import catalogue, kinds
