@@ -25,6 +25,7 @@ from findwall.machine.ceilings import (
     load,
     measure_ceilings,
     memory,
+    numpy_cores,
     store,
 )
 from findwall.machine.ceilings import gemm as gemm_module
@@ -238,7 +239,7 @@ def test_a_relative_cache_home_is_ignored(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_the_cores_are_measured() -> None:
     pytest.importorskip("torch")
-    found = measure_ceilings("cpu", budget_s=2.0, shapes=[(64, 96, 32)])
+    found = measure_ceilings("cpu", budget_s=1.0, shapes=[(64, 96, 32)])
     ceilings = found.ceilings
     assert ceilings.known
     assert ceilings.source == "measured"
@@ -341,7 +342,8 @@ def test_slow_work_is_timed_less_often_and_once_at_least() -> None:
 
 def test_without_torch_numpy_measures_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    found = measure_ceilings(budget_s=1.0, shapes=[(8, 8, 8)])
+    monkeypatch.setattr(numpy_cores, "COPIED_BYTES", MIB)
+    found = measure_ceilings(budget_s=0.5, shapes=[(8, 8, 8)])
     assert found.ceilings.known
     assert set(found.ceilings.flops) == {"fp32"}
     assert found.torch == ""

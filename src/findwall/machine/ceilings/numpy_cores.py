@@ -13,6 +13,8 @@ from findwall.machine.ceilings.measured_report import CeilingsReport, Rate, rate
 from findwall.machine.hardware import MIB
 from findwall.model.machine import Ceilings
 
+COPIED_BYTES = 128 * MIB  # more than a cache holds
+
 
 def core_name() -> str:
     """The CPU's model and the cores this process may use: both decide what it can do."""
@@ -62,11 +64,10 @@ def measure_without_torch(allowance: Allowance, shapes: tuple[Shape, ...]) -> Ce
 
     work, flops = matmul(1024, 1024, 1024)
     gemm = timed("fp32", "FLOP/s", work, flops, "1024 x 1024 x 1024")
-    source = random.standard_normal(32 * 1024 * 1024, dtype=np.float32)
+    source = random.standard_normal(COPIED_BYTES // 4, dtype=np.float32)
     target = np.empty_like(source)
-    copy = timed(
-        "copy", "bytes/s", lambda: np.copyto(target, source), 2.0 * source.nbytes, "128 MiB, one core"
-    )
+    what = f"{COPIED_BYTES // MIB} MiB, one core"
+    copy = timed("copy", "bytes/s", lambda: np.copyto(target, source), 2.0 * source.nbytes, what)
     own = []
     for m, n, k in shapes:
         work, flops = matmul(m, n, k)
