@@ -114,3 +114,9 @@ def test_it_does_not_outlive_who_asked_for_it(tmp_path: Path) -> None:
     while psutil.pid_exists(job) and time.monotonic() < until:
         time.sleep(0.01)
     assert not psutil.pid_exists(job)
+
+
+def test_a_traceback_begins_with_the_jobs_own_lines(tmp_path: Path) -> None:
+    (tmp_path / "raises.py").write_text("def fail():\n    raise KeyError('mine')\nfail()")
+    fresh, forked = (ended(python, tmp_path) for python in ([sys.executable, "raises.py"], warm.command("raises.py")))
+    assert (forked.returncode, forked.stderr) == (fresh.returncode, fresh.stderr) and fresh.returncode == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -340,11 +339,10 @@ LEAKS = """
 """
 
 
-def test_a_job_that_leaks_is_told_what_holds_it(tmp_path: Path, training: Any) -> None:
-    own = running.Jobs(tmp_path)
-    own.write(training(LEAKS))
-    plain = own.plain("job.py")
-    measured = own.run(None, options=("--wait", "2", "--steps", "6"))
+def test_a_job_that_leaks_is_told_what_holds_it(warm_jobs: running.Jobs, training: Any) -> None:
+    warm_jobs.write(training(LEAKS))
+    plain = warm_jobs.plain_warm("job.py")
+    measured = warm_jobs.run(None, options=("--wait", "2", "--steps", "6"))
     assert (measured.code, measured.stdout) == (plain.code, plain.stdout) and plain.code == 1
     assert plain.stderr in measured.stderr
     found = measured.measurement().oom

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -349,11 +348,10 @@ DIES = """
 
 
 @pytest.mark.parametrize("steps", [0, 3])
-def test_a_job_that_dies_ends_as_it_would(tmp_path: Path, training: Any, steps: int) -> None:
-    own = running.Jobs(tmp_path)
-    own.write(training(DIES.format(steps=steps)))
-    plain = own.plain("job.py")
-    measured = own.run(None, options=("--wait", "2", "--steps", "6", "--memory"))
+def test_a_job_that_dies_ends_as_it_would(warm_jobs: running.Jobs, training: Any, steps: int) -> None:
+    warm_jobs.write(training(DIES.format(steps=steps)))
+    plain = warm_jobs.plain_warm("job.py")
+    measured = warm_jobs.run(None, options=("--wait", "2", "--steps", "6", "--memory"))
     assert (measured.code, measured.stdout) == (plain.code, plain.stdout) and plain.code == 1
     assert measured.stderr.startswith(plain.stderr)
     after = measured.stderr.removeprefix(plain.stderr).splitlines()
@@ -363,13 +361,12 @@ def test_a_job_that_dies_ends_as_it_would(tmp_path: Path, training: Any, steps: 
     oom = measured.measurement().oom
     assert oom is not None and oom.cause == "size" and oom.kinds[0].kind == "parameters"
     if not steps:
-        read = own.plain("-m", "findwall", "read", "run")
+        read = warm_jobs.plain_warm("-m", "findwall", "read", "run")
         assert read.code == 0 and "OUT OF MEMORY" in read.stdout and "job.py:20" in read.stdout
 
 
-def test_a_limit_of_the_process_leaves_room_for_what_is_said(tmp_path: Path, training: Any) -> None:
+def test_a_limit_of_the_process_leaves_room_for_what_is_said(warm_jobs: running.Jobs, training: Any) -> None:
     """Small blocks until nothing is left, not even for a list of what is alive."""
-    own = running.Jobs(tmp_path)
     source = """
         import resource
         train(3)
@@ -380,15 +377,14 @@ def test_a_limit_of_the_process_leaves_room_for_what_is_said(tmp_path: Path, tra
         while True:
             kept.append(torch.ones(1 << 14))
     """
-    own.write(training(source))
-    done = own.run(None, options=("--wait", "2", "--steps", "6"))
+    warm_jobs.write(training(source))
+    done = warm_jobs.run(None, options=("--wait", "2", "--steps", "6"))
     oom = done.measurement().oom
     assert done.code == 1 and oom is not None and oom.cause == "limit", done.stderr
     assert oom.kinds[0].kind == "parameters" and "the limit of this process stopped it" in done.stderr
 
 
-def test_a_job_that_lives_on_is_left_alone(tmp_path: Path, training: Any) -> None:
-    own = running.Jobs(tmp_path)
+def test_a_job_that_lives_on_is_left_alone(warm_jobs: running.Jobs, training: Any) -> None:
     source = """
         try:
             torch.empty(1 << 50)
@@ -396,22 +392,21 @@ def test_a_job_that_lives_on_is_left_alone(tmp_path: Path, training: Any) -> Non
             print(error)
         print(float(train(40).detach()))
     """
-    own.write(training(source))
-    plain = own.plain("job.py")
-    measured = own.run(None, options=("--wait", "2", "--steps", "6", "--memory"))
+    warm_jobs.write(training(source))
+    plain = warm_jobs.plain_warm("job.py")
+    measured = warm_jobs.run(None, options=("--wait", "2", "--steps", "6", "--memory"))
     assert (measured.code, measured.stdout) == (0, plain.stdout)
     assert "Out of memory" not in measured.stderr and measured.measurement().oom is None
 
 
-def test_a_loop_that_dies_is_told_too(tmp_path: Path, training: Any) -> None:
-    own = running.Jobs(tmp_path)
+def test_a_loop_that_dies_is_told_too(warm_jobs: running.Jobs, training: Any) -> None:
     source = """
         import findwall
         with findwall.measure(memory=True, verdict=False, out="run") as m:
             train(3)
             torch.empty(1 << 50)
     """
-    own.write(training(source))
-    done = own.plain("job.py")
+    warm_jobs.write(training(source))
+    done = warm_jobs.plain_warm("job.py")
     assert done.code == 1 and "asked for 4,194,304.0 GiB" in done.stderr
     assert done.stderr.count("DefaultCPUAllocator") == 1 and "stopped measuring" not in done.stderr

@@ -25,9 +25,9 @@ JOB = """
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[running.Outcome, running.Outcome]:
-    own = running.Jobs(tmp_path_factory.mktemp("memory"))
+    own = running.Jobs(tmp_path_factory.mktemp("memory"), warm=True)
     own.write(running.training(JOB))
-    return own.plain("job.py"), own.run(None, options=OPTIONS)
+    return own.plain_warm("job.py"), own.run(None, options=OPTIONS)
 
 
 def test_results_are_the_same_to_the_bit(measured: tuple[running.Outcome, running.Outcome]) -> None:
@@ -59,12 +59,11 @@ def test_what_lay_where_when_the_trace_ended_is_read_back(
     assert (with_memory.folder / "rank0" / "known-trace.json").stat().st_mode & 0o077 == 0
 
 
-def test_a_loop_leaves_nothing_behind_with_it(tmp_path: Path) -> None:
+def test_a_loop_leaves_nothing_behind_with_it(warm_jobs: running.Jobs) -> None:
     """The same as without, which `tests/apply/test_left_behind.py` looks at attribute by attribute."""
     import attributes
 
-    own = running.Jobs(tmp_path)
-    own.write(Path(attributes.__file__).read_text(), "attributes.py")
+    warm_jobs.write(Path(attributes.__file__).read_text(), "attributes.py")
     source = """
         import json, sys, gc
         import findwall
@@ -78,8 +77,8 @@ def test_a_loop_leaves_nothing_behind_with_it(tmp_path: Path) -> None:
         trace = m._session.engine.record.trace.file
         print(json.dumps([trace, sorted(changed(before, after)), sorted(findwalls(after))]))
     """
-    own.write(running.training(source))
-    done = own.plain("job.py")
+    warm_jobs.write(running.training(source))
+    done = warm_jobs.plain_warm("job.py")
     assert done.code == 0, done.stderr
     trace, changed, findwalls = json.loads(done.stdout.splitlines()[-1])
     assert trace == "trace.json" and findwalls == []

@@ -158,7 +158,13 @@ def become(line: socket.socket, finder: Finder) -> None:
         script = Path(words[0]).absolute()
         sys.argv[:], sys.path[0] = words, str(script.parent)
         sys.modules["__main__"].__file__ = str(script)
-        exec(compile(script.read_bytes(), script, "exec"), vars(sys.modules["__main__"]))
+        code = compile(script.read_bytes(), script, "exec")
+        try:
+            exec(code, vars(sys.modules["__main__"]))
+        except Exception as error:  # shown without the frames below the job's
+            shown = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
+            sys.excepthook(type(shown), shown, shown.__traceback__)
+            sys.exit(1)
 
 
 class Keeper:
