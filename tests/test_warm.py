@@ -118,5 +118,6 @@ def test_it_does_not_outlive_who_asked_for_it(tmp_path: Path) -> None:
 
 def test_a_traceback_begins_with_the_jobs_own_lines(tmp_path: Path) -> None:
     (tmp_path / "raises.py").write_text("def fail():\n    raise KeyError('mine')\nfail()")
-    fresh, forked = (ended(python, tmp_path) for python in ([sys.executable, "raises.py"], warm.command("raises.py")))
+    commands = [sys.executable, "raises.py"], warm.command("raises.py")
+    fresh, forked = (ended(command, tmp_path) for command in commands)
     assert (forked.returncode, forked.stderr) == (fresh.returncode, fresh.stderr) and fresh.returncode == 1

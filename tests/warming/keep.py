@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import importlib.abc
 import importlib.util
@@ -122,13 +123,22 @@ def keep(names: list[str]) -> Finder:
     return Finder(kept)
 
 
+status: int | None = None  # that the process will end with, once that is known
+
+
 def leave() -> None:
-    """The job's own variables end, as they do in the end. A search for garbage in all that came with torch
-    would make each of its pages this process's own, which takes longer than most jobs: there is none."""
+    """The job's own variables end, as they do in the end, and the process with them. To take apart all that
+    came with torch would make each of its pages this process's own, which takes longer than most jobs."""
     names = vars(sys.modules["__main__"])
     for name in list(names):
         names[name] = None
     gc.freeze()
+    if status is not None:
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, full, or none: Python tells
+            sys.stdout.flush()
+            sys.stderr.flush()
+            ctypes.CDLL(None).fflush(None)
+            os._exit(status)
 
 
 def become(line: socket.socket, finder: Finder) -> None:
@@ -158,13 +168,24 @@ def become(line: socket.socket, finder: Finder) -> None:
         script = Path(words[0]).absolute()
         sys.argv[:], sys.path[0] = words, str(script.parent)
         sys.modules["__main__"].__file__ = str(script)
-        code = compile(script.read_bytes(), script, "exec")
-        try:
-            exec(code, vars(sys.modules["__main__"]))
-        except Exception as error:  # shown without the frames below the job's
-            shown = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
-            sys.excepthook(type(shown), shown, shown.__traceback__)
-            sys.exit(1)
+        exec(compile(script.read_bytes(), script, "exec"), vars(sys.modules["__main__"]))
+
+
+def ended(line: socket.socket, finder: Finder) -> int | None:
+    """The same, and the status that it ends with; None: Python finds out."""
+    try:
+        become(line, finder)
+    except SystemExit as leaving:
+        code = 0 if leaving.code is None else leaving.code
+        if isinstance(code, int):
+            return code & 0xFF
+        raise
+    except Exception as error:  # shown without the frames below the job's
+        own = error.__traceback__ and error.__traceback__.tb_next
+        shown = error.with_traceback(own and own.tb_next)
+        sys.excepthook(type(shown), shown, shown.__traceback__)
+        return 1
+    return 0
 
 
 class Keeper:
@@ -224,6 +245,7 @@ class Keeper:
 
 
 def main() -> None:
+    global status
     finder = keep(sys.argv[1:])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a person's Ctrl-C ends pytest, and with it this
     address = f"findwall-warm-{os.getpid()}"
@@ -231,7 +253,7 @@ def main() -> None:
     print(address, flush=True)
     line = keeper.fork()
     if line is not None:
-        become(line, finder)
+        status = ended(line, finder)
 
 
 if __name__ == "__main__":
