@@ -27,10 +27,10 @@ def said_by_kineto(text: str) -> list[str]:
     return [words for _, words in KINETO_LINE.findall(text)]
 
 
-def test_our_session_is_silent_and_the_jobs_own_speaks(jobs, training):
-    jobs.write(training(TRACES_BY_ITSELF))
-    plain = jobs.plain_warm("job.py")
-    run = jobs.run(None)
+def test_our_session_is_silent_and_the_jobs_own_speaks(warm_jobs, training):
+    warm_jobs.write(training(TRACES_BY_ITSELF))
+    plain = warm_jobs.plain_warm("job.py")
+    run = warm_jobs.run(None)
     assert run.measurement().trace.steps >= 1
     assert said_by_kineto(run.stderr) == said_by_kineto(plain.stderr)
     between = run.stderr.index("between")

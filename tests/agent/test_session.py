@@ -139,12 +139,12 @@ def test_training_in_a_thread(warm_jobs, training):
     assert "THE VERDICT" in run.stderr
 
 
-def test_a_job_that_raises_keeps_its_traceback_and_code(jobs, training):
-    run = jobs.run(
+def test_a_job_that_raises_keeps_its_traceback_and_code(warm_jobs, training):
+    run = warm_jobs.run(
         training("train(20)\nraise RuntimeError('CUDA out of memory')"),
         options=("--wait", "2", "--steps", "6", "--json", "kept.json"),
     )
-    assert (run.code, (jobs.folder / "kept.json").read_text()) == (1, "{}")
+    assert (run.code, (warm_jobs.folder / "kept.json").read_text()) == (1, "{}")
     assert "\nRuntimeError: CUDA out of memory\n" in run.stderr
     assert not re.search(r'File ".*/src/findwall/(agent|apply|cli)/', run.stderr)
     assert "the job ended with RuntimeError; `findwall read" in run.stderr
@@ -169,7 +169,7 @@ def test_a_crash_after_all_was_measured_is_kept_too(warm_jobs, training):
     assert run.measurement().job_ended == "exit code 3"
 
 
-def test_an_error_in_the_loader_shows_no_frame_of_findwall(jobs):
+def test_an_error_in_the_loader_shows_no_frame_of_findwall(warm_jobs):
     source = """
         import torch
         class Data(torch.utils.data.Dataset):
@@ -177,7 +177,7 @@ def test_an_error_in_the_loader_shows_no_frame_of_findwall(jobs):
             def __getitem__(self, i): raise KeyError('missing')
         next(iter(torch.utils.data.DataLoader(Data())))
     """
-    run = jobs.run(source)
+    run = warm_jobs.run(source)
     assert run.code == 1 and "KeyError: 'missing'" in run.stderr and "dataloader.py" in run.stderr
     assert not re.search(r'File ".*/src/findwall/(agent|apply|cli)/', run.stderr)
 
@@ -208,9 +208,9 @@ COMPILED = """
 """
 
 
-def test_compiled_jobs_get_no_breaks_and_no_graphs_more(jobs):
-    run = jobs.run(COMPILED)
-    plain = jobs.plain_warm("job.py")
+def test_compiled_jobs_get_no_breaks_and_no_graphs_more(warm_jobs):
+    run = warm_jobs.run(COMPILED)
+    plain = warm_jobs.plain_warm("job.py")
     assert (run.code, run.stdout) == (plain.code, plain.stdout)
     assert run.measurement().trace.file == "trace.json"
 
@@ -264,7 +264,7 @@ TWO_RANKS = """
 
 def _two_ranks(jobs):
     out = str(jobs.folder / "run")
-    return jobs.plain(
+    return jobs.plain_warm(
         *("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
         *("-m", "findwall", "run", "--out", out, "--wait", "2", "--steps", "10", "job.py"),
     )

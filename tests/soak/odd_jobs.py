@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import warm
 from jobs import HANG_S, Jobs, training, with_default_signals
 
 # Kineto's lines too, which our trace makes it write.
@@ -45,7 +46,7 @@ def trains(rest: str, **more: object) -> OddJob:
     return OddJob(training(rest), **more)  # type: ignore[arg-type]
 
 
-def same_as_plain(folder: Path, job: OddJob) -> None:
+def same_as_plain(folder: Path, job: OddJob, is_warm: bool = False) -> None:
     """Output, errors and exit code under findwall as in plain python; and nothing of ours is left running."""
     jobs = Jobs(folder)
     source = job.source.encode() if isinstance(job.source, str) else job.source
@@ -53,8 +54,10 @@ def same_as_plain(folder: Path, job: OddJob) -> None:
     for name, text in job.beside.items():
         jobs.write(text, name)
     script = str(folder / job.name) if "cd " in job.before else job.name
-    plain = _finish(jobs, job, [sys.executable, script, *job.arguments])
-    run = _finish(jobs, job, jobs.command(script, *job.arguments, options=TRACED))
+    commands = [[sys.executable, script, *job.arguments], jobs.command(script, *job.arguments, options=TRACED)]
+    if is_warm:
+        commands = [warm.command(*words[1:], env=jobs.environment(**job.environ)) for words in commands]
+    plain, run = (_finish(jobs, job, command) for command in commands)
     assert (run.returncode, run.stdout) == (plain.returncode, plain.stdout), run.stderr[-2000:]
     assert _errors(run.stderr) == _errors(plain.stderr), (run.stderr[-2000:], plain.stderr[-2000:])
     assert job.said in run.stdout, plain.stderr[-2000:]
