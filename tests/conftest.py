@@ -33,6 +33,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: os.environ.pop("FINDWALL_TESTS_KEPT", None))
     # No job hangs on the processor's vectors: the compiler need not try in each which of them there are.
     os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
+    # The tests share few cores, and OMP threads that wait for each other take seconds.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ MODULES = ("numpy", "torch", "torch._dynamo", "torch._inductor.compile_fx")
 # Its frames are below those of every job: in no file, they are not taken for the job's own.
 UNNAMED = "import sys; exec(compile(open(sys.argv.pop(1)).read(), '<warm>', 'exec'))"
 # They are read while torch is imported: where they differ, another process is kept.
-READ_EARLY = ("OMP_NUM_THREADS", "TORCHDYNAMO_DISABLE", "PYTHONPATH")
+READ_EARLY = ("OMP_NUM_THREADS", "PYTHONPATH")
 
 
 def command(*words: str, env: dict[str, str] | None = None) -> list[str]:

@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
-data = TensorDataset(torch.randn(4000, 16), torch.randn(4000, 1))
+data = TensorDataset(torch.randn(480, 16), torch.randn(480, 1))
 model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 evaluation = DataLoader(data, 64)
@@ -38,7 +38,7 @@ print("loss", loss.item() == loss.item())
 
 def test_workers_feed_the_training_and_not_the_evaluation(tmp_path: Path) -> None:
     found, said = run(tmp_path, "loader-workers=2", JOB)
-    assert found["loader-workers"] == {"seen": "2 workers in a loader of 250 batches", "trouble": ""}
+    assert found["loader-workers"] == {"seen": "2 workers in a loader of 30 batches", "trouble": ""}
     assert "evaluation workers 0" in said
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 import pytest
 
+import warm
 from applied_jobs import run
 from findwall.apply.live_threads import usable_cores
 from findwall.fixes.stack_patch import patch_of
@@ -311,18 +311,19 @@ def _patched(folder: Path, tried: tuple[str, str]) -> tuple[Path, Patch]:
 
 
 @pytest.fixture(scope="module")
-def said(patched: dict[str, tuple[Path, Patch]]) -> str:
+def said(patched: dict[str, tuple[Path, Patch]], tmp_path_factory: pytest.TempPathFactory) -> str:
     """What the patched jobs print, one after the other."""
-    code = """if True:
-        import runpy, sys
-        for folder in sys.argv[1:]:
-            sys.path[0] = folder
-            runpy.run_path(f"{folder}/job.py", None, "__main__")
-    """
+    script = tmp_path_factory.mktemp("all") / "all.py"
+    script.write_text(
+        "import runpy, sys\n"
+        "for folder in sys.argv[1:]:\n"
+        "    sys.path[0] = folder\n"
+        "    runpy.run_path(f'{folder}/job.py', None, '__main__')\n"
+    )
     folders = [str(folder) for folder, _ in patched.values()]
     env = {**os.environ, "TORCHDYNAMO_DISABLE": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", code, *folders], capture_output=True, text=True, env=env, timeout=120
+        warm.command(str(script), *folders), capture_output=True, text=True, env=env, timeout=120
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

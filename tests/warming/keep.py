@@ -180,7 +180,7 @@ def ended(line: socket.socket, finder: Finder) -> int | None:
         if isinstance(code, int):
             return code & 0xFF
         raise
-    except Exception as error:  # shown without the frames below the job's
+    except Exception as error:  # noqa: BLE001 - shown without the frames below the job's
         own = error.__traceback__ and error.__traceback__.tb_next
         shown = error.with_traceback(own and own.tb_next)
         sys.excepthook(type(shown), shown, shown.__traceback__)
