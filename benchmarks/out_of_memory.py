@@ -5,8 +5,8 @@
 Each job of `oom_jobs` runs in fresh processes: plain, under `findwall run --memory`, mended as findwall says
 (for `fragments` by the allocator's setting), and under `findwall run`. What there is no time for is told as
 not measured. At the end stands what must hold, line by line. `--device cpu` tries all of this on a part of
-the host's memory: there the cause is always the limit of the process, nothing is in fragments, and findwall
-takes of the same memory, so that another request may be the one that fails.
+the host's memory: there the cause is the limit of the process or a leak, nothing is in fragments, and
+findwall takes of the same memory, so that another request may be the one that fails.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def judged(rows: dict[str, dict[str, Any]], on_device: bool) -> list[tuple[str, 
     same, causes, helps, times, mends = [], [], [], [], []
     for name in WANTED if on_device else ON_HOST:
         cause, phase, rung = WANTED[name]
-        if not on_device:
+        if not on_device and cause != "growth":
             cause, rung = "limit", "raise-host-limit"
         found = rows.get(name, {})
         plain, mended = found.get("plain"), found.get("mended")

@@ -238,9 +238,12 @@ def test_growth_is_said_with_what_keeps_it() -> None:
     assert "`self.out` holds 44 tensors. Append `x.item()` or `x.cpu()`" in there
 
 
-def test_a_limit_stays_one_and_names_the_growth() -> None:
-    words = spoken(failure_claim(oom(cause="limit", limit_gib=35.0)))
-    assert "the limit of this process" in words and "memory_fraction" in words and "`spread` in main" in words
+def test_growth_up_to_a_limit_is_growth_and_names_the_limit() -> None:
+    words = spoken(failure_claim(oom(limit_gib=35.0, device_free_gib=90.0)))
+    assert "the limit of this process" in words and "`spread` in main" in words
+    assert "memory_fraction" not in words and "x.item()" in words
+    full = spoken(failure_claim(oom(limit_gib=35.0)))  # less was free than was asked for
+    assert "the limit of this process" not in full
 
 
 def test_a_device_that_filled_step_by_step_is_told_so() -> None:
@@ -265,6 +268,26 @@ def test_a_device_that_filled_step_by_step_is_told_so() -> None:
     totals.looks = None  # type: ignore[assignment, method-assign]
     found = failed_request(RuntimeError(text.format(asked=2, cached=0)), cuda.torch, None, totals, 25)
     assert found is not None and found.cause == "size"
+
+
+def test_a_limit_that_was_filled_step_by_step_is_a_leak() -> None:
+    cuda, totals = FakeCuda(), Totals()
+    for name in ("nn", "optim", "Tensor", "strided"):
+        setattr(cuda.torch, name, getattr(torch, name))
+    for step in range(1, 13):
+        cuda.stats = {"allocated_bytes.all.current": (2 + 3 * step) * GIB}
+        totals.look(cuda.torch, 0, step, step)
+    text = (
+        "CUDA out of memory. Tried to allocate {asked}.00 GiB. GPU 0 has a total capacity of 80.00 GiB of "
+        "which 41.00 GiB is free. 40.00 GiB allowed; Of the allocated memory 39.00 GiB is allocated by "
+        "PyTorch, and 0.50 GiB is reserved by PyTorch but unallocated."
+    )
+    causes = {}
+    for asked in (2, 38):  # the one would have fitted into what is allowed without what was kept
+        found = failed_request(RuntimeError(text.format(asked=asked)), cuda.torch, None, totals, 12)
+        assert found is not None and found.limit_gib == 40.0
+        causes[asked] = found.cause
+    assert causes == {2: "growth", 38: "limit"}
 
 
 # -- state in the making -----------------------------------------------------------------------------------

@@ -150,22 +150,35 @@ def _cause(
 
 
 def _tell_growth(found: OutOfMemory, error: BaseException, torch: Any, totals: Totals, step: int) -> None:
-    """Where the job kept something of every step, that is the cause: without it the request had fitted. Only
-    a limit stays one."""
+    """Where the job kept something of every step, that is the cause: without it the request had fitted, also
+    into what a limit allows."""
     device = HOST if found.device is None else found.device
-    left = (found.device_free_gib or 0.0) + (found.free_gib or 0.0)
+    looks = totals.looks(None if found.on_host else device)
+    # On the host what was there before the first steps is mostly no tensor: Python, and torch itself.
+    before = looks[0][1] if found.on_host and looks else 0
     asked = None if found.asked_gib is None else found.asked_gib * GIB
-    failure = AtFailure(step, (found.held_gib or 0.0) * GIB, model_gib(found) * GIB, asked, left * GIB)
-    seen = growth_until(totals.looks(None if found.on_host else device), failure)
+    model = max(model_gib(found) * GIB, before)
+    failure = AtFailure(step, (found.held_gib or 0.0) * GIB, model, asked, _left_gib(found) * GIB)
+    seen = growth_until(looks, failure)
     if seen is None:
         return
-    growth = FailureGrowth(seen.bytes_per_step / GIB, seen.first, seen.last)
-    found.growth, found.cause = growth, found.cause if found.cause == "limit" else "growth"
+    found.growth, found.cause = FailureGrowth(seen.bytes_per_step / GIB, seen.first, seen.last), "growth"
     nodes = (totals.nodes_per_step(torch, step) or 0.0) * (step - seen.first)
     kept = holder(error, torch, device, Growth(seen.grown, nodes))
     if kept is not None:
-        growth.holder, growth.function = kept.name, kept.function
-        growth.tensors, growth.graphs = kept.tensors, kept.graphs
+        found.growth.holder, found.growth.function = kept.name, kept.function
+        found.growth.tensors, found.growth.graphs = kept.tensors, kept.graphs
+
+
+def _left_gib(found: OutOfMemory) -> float:
+    """What this process could still have got, a limit of its own counted."""
+    cached = found.free_gib or 0.0
+    left = (found.device_free_gib or 0.0) + cached
+    if found.limit_gib is None:
+        return left
+    if found.on_host:
+        return min(left, (own_limits()[1] or 0) / GIB)
+    return min(left, found.limit_gib - (found.held_gib or 0.0))
 
 
 def _or(told: int | None, otherwise: int) -> int:

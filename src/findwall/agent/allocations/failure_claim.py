@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from findwall.model.answers.memory_answer import CaughtFailures, FailureGrowth, OutOfMemory
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.claims import Claim, Figure, known, lines
@@ -32,6 +34,8 @@ def failure_claim(oom: OutOfMemory) -> Claim:
         parts.append(Claim("memory-failed/held", held))
     if oom.cause != "growth":
         parts.append(Claim(f"memory-failed/{oom.cause}", figures))
+    elif oom.limit_gib is not None and (oom.asked_gib or inf) <= (oom.device_free_gib or 0.0):
+        parts.append(Claim("memory-failed/limit", figures))  # what it grew into
     if oom.growth is not None:
         parts.append(_growth(oom.growth))
     if _makes_state(oom):
