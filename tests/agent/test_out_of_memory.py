@@ -10,6 +10,7 @@ import pytest
 import jobs as running
 from fake_cuda import FakeCuda
 from findwall.agent.allocations import failed_requests, oom_observer
+from findwall.agent.allocations.failed_model import failed_model, forward_share
 from findwall.agent.allocations.failed_requests import caught_failures, failed_request
 from findwall.agent.allocations.failure_claim import caught_claim, failure_claim
 from findwall.agent.allocations.failure_text import FailureText, failure_text
@@ -207,6 +208,38 @@ def test_the_phase_is_told_by_the_frames() -> None:
     found = failed_request(raised.value, torch, None)
     assert found is not None and found.phase == "forward" and found.on_host
     assert found.kinds[0].kind == "parameters" and found.cause == "size"
+
+
+class Tower(torch.nn.Module):
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(2, 2) for _ in range(8))
+        self.layers[at].register_forward_pre_hook(lambda *_: torch.empty(1 << 50))
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_how_far_the_forward_pass_came_and_what_it_trains() -> None:
+    model = Tower(6)
+    with pytest.raises(RuntimeError) as raised:
+        model(torch.zeros(1, 2))
+    adam = torch.optim.AdamW(model.parameters(), amsgrad=True)
+    sgd = torch.optim.SGD(torch.nn.Linear(3, 3, bias=False).parameters(), momentum=0.9)
+    found = failed_model(raised.value, torch, -1, [adam, adam, sgd])
+    assert found.forward == (6 / 8, 7 / 8)
+    assert found.weights == [(8, 8), (16, 8), (36, 1)]
+    assert found.state_times == pytest.approx((3 * 192 + 36) / 228) and found.passing == 2 * 16
+    assert failed_model(raised.value, torch, 0, [adam]).weights == []
+
+
+def test_a_single_module_tells_no_share() -> None:
+    with pytest.raises(RuntimeError) as raised:
+        torch.nn.Sequential(Tower(0))(torch.zeros(1, 2))
+    assert forward_share(raised.value, torch) == (0.0, 1 / 8)
+    assert forward_share(ValueError("no traceback"), torch) is None
 
 
 # -- the observer ------------------------------------------------------------------------------------------

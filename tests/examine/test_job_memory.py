@@ -23,6 +23,7 @@ from findwall.model.answers.memory_answer import (
 from findwall.model.diagnosis import Diagnosis, to_json
 from findwall.model.machine import MemoryTotals
 from findwall.model.measurement import (
+    FailedModel,
     KnownAddresses,
     Measurement,
     RecordedMemory,
@@ -225,6 +226,33 @@ def test_a_job_that_died_before_any_step_gets_that_as_its_answer(tmp_path: Path)
     hidden, _ = redacted(found, None)
     assert "OUT OF MEMORY" in to_text(hidden)
     assert "train.py" not in hidden.wall.sentence and "20.0 GiB" in hidden.wall.sentence
+
+
+def test_what_would_have_fitted_is_part_of_the_answer(tmp_path: Path) -> None:
+    died = msgspec.structs.replace(DIED, room_gib=72.0)
+    model = FailedModel([(GIB, 10)], 2.0)
+    path = folder(tmp_path, trained(steps=3), trace=False, steps=StepColumns(), oom=died, failed_model=model)
+    found = read(path)
+    oom = found.memory.oom
+    assert oom is not None and oom.needs_gib is not None and (oom.needs_gib.low or 0) > 72.0
+    assert oom.rung is not None and oom.rung.fixes == ["smaller-batch"] and oom.rung.how
+    assert (
+        "The lines that hold most: adamw.py:7 (32 MiB of optimizer state), model.py:2" in found.wall.sentence
+    )
+    assert (
+        "Cheapest that may fit: halve the batch; that leaves a peak of 77.7 GiB, 46.7 GiB"
+        in found.wall.sentence
+    )
+    hidden, _ = redacted(found, None)
+    assert "adamw.py" not in to_json(hidden).decode() and "Cheapest that" in hidden.wall.sentence
+
+
+@pytest.mark.parametrize(
+    "model", [FailedModel([(-1, 1)]), FailedModel([(1, 1 << 40)]), FailedModel(forward=(0.5, 2.0))]
+)
+def test_a_model_that_cannot_be_is_left_out(tmp_path: Path, model: FailedModel) -> None:
+    found = read(folder(tmp_path, oom=DIED, failed_model=model))
+    assert found.memory.oom == DIED and any("failed_model left out" in note for note in found.notes)
 
 
 def test_who_keeps_what_grew_is_the_jobs_own_affair(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from copy import copy
 from time import perf_counter_ns
 from typing import Any, Protocol, runtime_checkable
 
-from findwall.agent.allocations.failed_requests import caught_failures, failed_request
+from findwall.agent.allocations.failed_requests import caught_failures, failed_request, trained_model
 from findwall.agent.allocations.memory_totals import UNASKED, Totals
 from findwall.agent.allocations.oom_observer import Failures, forget_failures, watch_failures
 from findwall.agent.ending.measuring_again import ENDED_BEFORE, change_the_mean
@@ -30,8 +30,9 @@ from findwall.agent.timing.telemetry import Gauges
 from findwall.agent.tracing.graph_captures import CAPTURES
 from findwall.agent.tracing.tracewindow import JobProfilers, TraceWindow
 from findwall.machine import torch_device as machine
+from findwall.machine.host_memory import resident
 from findwall.model.answers.memory_answer import CaughtFailures, OutOfMemory
-from findwall.model.measurement import ENDED, Later, Measurement
+from findwall.model.measurement import ENDED, FailedModel, Later, Measurement
 from findwall.units import ms
 
 BEFORE_TRACE = ("starting", "warm-up", "timing")
@@ -111,7 +112,9 @@ class Engine:
         self.failures: Failures | None = None  # requests for memory, where that is watched
         # Never touched, so that it takes no memory, but room that a process with a limit has left at its end.
         self.spare: bytearray | None = bytearray(SPARE_BYTES)
+        self.held_before = held.allocated if (held := resident()) is not None else 0  # by Python and torch
         self.oom: OutOfMemory | None = None  # that the job ended with
+        self.failed_model: FailedModel | None = None  # what it trained then
         self.caught: CaughtFailures | None = None  # and those that it lived on after
         self.loading = Loading()
         self.window: TraceWindow | None = None
@@ -450,7 +453,7 @@ class Engine:
         self.abort_window()
         self.record = former
         self.record.job_ended = failure or ENDED
-        self.record.oom, self.record.caught = self.oom, self.caught
+        self._put_memory()
         self.note(ENDED_BEFORE)
         if self.folder is not None:
             self.folder.write_measurement(former)
@@ -467,6 +470,8 @@ class Engine:
         began, self.spare = perf_counter_ns(), None
         with contextlib.suppress(Exception):  # the exception is any, and the device may be lost
             self.oom = failed_request(error, self.torch, self.failures, self.totals, self.steps_ended)
+            if self.oom is not None:
+                self._keep_failed_model(error, self.oom)
         with contextlib.suppress(Exception):
             # Only torch's own requests have a size; a driver's or a library's are counted nowhere.
             ended = self.oom is not None and not self.oom.on_host and self.oom.asked_gib is not None
@@ -476,9 +481,19 @@ class Engine:
             self.record.cost["failure_ms"] = ms(perf_counter_ns() - began)
         return self.oom
 
+    def _keep_failed_model(self, error: BaseException | None, oom: OutOfMemory) -> None:
+        found = trained_model(error, self.torch, oom)
+        if found is not None and oom.on_host:
+            found.before = self.held_before
+        self.failed_model = found
+
+    def _put_memory(self) -> None:
+        self.record.oom, self.record.failed_model = self.oom, self.failed_model
+        self.record.caught = self.caught
+
     def keep_memory(self) -> None:
         """All was measured before: what memory did since is read with it, nothing else is new."""
-        self.record.oom, self.record.caught = self.oom, self.caught
+        self._put_memory()
         self.record.totals = self.totals.told(self.torch, self.device)
         if self.folder is not None:
             self.folder.write_measurement(self.record)
@@ -558,7 +573,7 @@ class Engine:
         self.record.collected_at = asked_at()
         self.record.elapsed = self.diary.elapsed(perf_counter_ns())
         self.record.steps_seen = self.step_number
-        self.record.oom, self.record.caught = self.oom, self.caught
+        self._put_memory()
         self.record.totals = self.totals.told(self.torch, self.device)
         if self.record.phase in BEFORE_TRACE:  # what comes later is not what was timed
             self.record.step_source = None if self.finder.source is None else self.finder.source.label

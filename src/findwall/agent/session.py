@@ -16,7 +16,7 @@ from types import ModuleType
 from findwall.agent.allocations.failure_claim import caught_claim, failure_claim
 from findwall.agent.appointment import Appointment
 from findwall.agent.ending import analyst
-from findwall.agent.ending.analyst import Analyst
+from findwall.agent.ending.analyst import Analyst, say_failure
 from findwall.agent.ending.closing import closing_line
 from findwall.agent.ending.measuring_again import FASTER, SAID, Again, came_too_early
 from findwall.agent.ending.runfolder import RunFolder, open_folder
@@ -39,7 +39,9 @@ from findwall.agent.trial_process import TrialArm
 from findwall.apply.applying import Effects
 from findwall.apply.registry import REGISTRY
 from findwall.model.claims import Claim
+from findwall.units import ms
 
+FAILURE_AT_MOST_S = 1.0  # that a job waits which has run out of memory
 OTHERS_S = 10.0  # that the rank which speaks waits at a job's end for the others. Chosen by hand.
 
 WAITS = "the job has not imported torch yet"
@@ -445,12 +447,22 @@ class Session:
             engine.keep_memory()
         if self._folder is None or not self.rank.speaks:
             return
+        if engine.oom is not None and self.options.verdict and not self._analyst.is_at_work:
+            with suppress(Exception):  # a process more, where memory has just ended
+                self._say_failure(engine, self._folder)
         if failure:
             self._end_after_failure(failure)
         else:
             if engine.record.steps.host_ns or engine.done:
                 self._begin_verdict()
             self._analyst.end()
+
+    def _say_failure(self, engine: Engine, folder: RunFolder) -> None:
+        """What takes a process: within what is left of the time that a job's failure may take."""
+        spent_ms, began = float(engine.record.cost.get("failure_ms", 0.0)), perf_counter_ns()
+        say_failure(folder.path, self.rank.rank, max(FAILURE_AT_MOST_S - spent_ms / 1e3, 0.0))
+        engine.record.cost["failure_ms"] = spent_ms + ms(perf_counter_ns() - began)
+        folder.write_measurement(engine.record)
 
     def _end_after_failure(self, failure: str) -> None:
         """The job's own message is what counts now: a verdict under way may end, none is begun."""

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
-from findwall.examine.examination import Examined, examine, facts_of, look_into
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from findwall.examine.examination import Examined, examine, facts_of, look_into
 
 __all__ = ["Examined", "examine", "facts_of", "look_into"]
+
+
+def __getattr__(name: str) -> Any:
+    """The whole walk takes a second to import: who wants one room of it gets that alone."""
+    if name not in __all__:
+        raise AttributeError(name)
+    return getattr(import_module("findwall.examine.examination"), name)

@@ -7,7 +7,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from findwall.agent.allocations.failure_claim import caught_claim, failure_claim
-from findwall.examine.memory_document import of_snapshot, of_trace, run_memory
+from findwall.examine.failed_memory import looked_into, told_of
+from findwall.examine.memory_document import of_trace, run_memory
+from findwall.examine.memory_rows import of_snapshot
 from findwall.memory.device_memory import device_memory
 from findwall.memory.played_memory import batch_lines, between_steps
 from findwall.memory.steady_growth import SteadyGrowth, steady_growth
@@ -21,7 +23,7 @@ from findwall.units import GIB, SECONDS_PER_HOUR
 def with_job(run: Run, speaks: Rank) -> tuple[Memory, list[Claim]]:
     """The memory of the document, and what is to be remarked on it. `speaks`: the rank whose trace counts."""
     memory, remarks = run_memory(run, speaks)
-    oom = failed(run)
+    oom = _failed_request(run)
     caught = next((rank.caught for rank in run.ranks if rank.caught is not None), None)
     # A recording that holds a failure the job lived on after says more of it than nothing.
     memory = replace(memory, oom=oom or memory.oom, caught=caught)
@@ -33,12 +35,27 @@ def with_job(run: Run, speaks: Rank) -> tuple[Memory, list[Claim]]:
         remarks = [claim, *(one for one in remarks if one.id != "memory/grows")]
     if caught is not None:
         remarks.append(caught_claim(caught))
-    return memory, [*([failure_claim(oom)] if oom is not None else []), *remarks]
+    return memory, [*([_told(oom)] if oom is not None else []), *remarks]
 
 
 def failed(run: Run) -> OutOfMemory | None:
     """The request that the job ended with, of whichever rank."""
     return next((rank.oom for rank in run.ranks if rank.oom is not None), None)
+
+
+def _failed_request(run: Run) -> OutOfMemory | None:
+    """The same with the lines that held most, and what would have fitted."""
+    rank = next((rank for rank in run.ranks if rank.oom is not None), None)
+    if rank is None:
+        return None
+    history = of_snapshot(rank) or of_trace(rank)
+    devices = [] if history is None else device_memory(history)
+    return looked_into(rank, next(iter(devices), None))
+
+
+def _told(oom: OutOfMemory) -> Claim:
+    claim = failure_claim(oom)
+    return replace(claim, parts=[*claim.parts, *told_of(oom)])
 
 
 def recorded_batches(run: Run) -> BatchLines:

@@ -10,12 +10,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from findwall.examine.document_rows import curve, device_total, totals, without_step
+from findwall.examine.memory_rows import fits, line_rows, of_snapshot, place, rung_row
 from findwall.fixes import memory_edits
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
 from findwall.memory.fragments import driver_calls, fragments, largest_request, needless_calls, private_free
 from findwall.memory.memory_growth import growth
 from findwall.memory.memory_kinds import PARAMETERS, TEMPORARIES
-from findwall.memory.memory_ladder import Rung, ladder, rung
+from findwall.memory.memory_ladder import ladder, rung
 from findwall.memory.memory_phases import PHASES
 from findwall.memory.played_memory import largest_batch, with_batch
 from findwall.memory.traced_history import traced_history
@@ -29,8 +30,6 @@ from findwall.model.answers.memory_answer import (
     MemoryCurve,
     MemoryGrowth,
     MemoryKindRow,
-    MemoryLineRow,
-    MemoryRung,
     OutOfMemory,
 )
 from findwall.model.catalogue import NEARLY_ALL
@@ -38,10 +37,9 @@ from findwall.model.claims import Claim, Figure, Range, known, lines
 from findwall.model.diagnosis import Diagnosis, Quality, Question, Source, Step, Wall
 from findwall.model.machine import Ceilings
 from findwall.model.measured_run import Rank, Run
-from findwall.model.memory_history import ACTIONS, HOST, KINDS, OOM, CodeFrame, MemoryHistory, RecordedRank
+from findwall.model.memory_history import ACTIONS, HOST, KINDS, OOM, MemoryHistory, RecordedRank
 from findwall.units import GIB
 
-LINES_LISTED = 20
 LARGER = (2, 4)  # times the batch
 
 
@@ -81,10 +79,6 @@ def run_memory(run: Run, rank: Rank) -> tuple[Memory, list[Claim]]:
 def of_trace(rank: Rank) -> MemoryHistory | None:
     known = rank.known_at_trace if isinstance(rank, RecordedRank) else None
     return None if rank.timeline is None else traced_history(rank.timeline, known)
-
-
-def of_snapshot(rank: Rank) -> MemoryHistory | None:
-    return rank.memory if isinstance(rank, RecordedRank) else None
 
 
 def _peaked_elsewhere(memory: Memory, highest: int | None) -> list[Claim]:
@@ -130,15 +124,15 @@ def _memory(
         reserved_gib=facts.most_reserved / GIB,
         steps=len(facts.backward_starts),
         kinds=_kinds(facts),
-        lines=_lines(facts),
+        lines=line_rows(facts),
         fragmentation=_fragmentation(facts) if facts.history.segments.address.any() else None,
         driver_calls=DriverCalls(*driver_calls(facts.history)) if len(facts.history.events) else None,
         growth=[
-            MemoryGrowth(_place(facts, one.line), one.bytes_per_step / GIB, one.steps, KINDS[one.kind])
+            MemoryGrowth(place(facts, one.line), one.bytes_per_step / GIB, one.steps, KINDS[one.kind])
             for one in growth(facts)
         ],
         oom=_oom(facts),
-        ladder=[_rung(facts, one, total) for one in ladder(facts, memory_edits(), beside)],
+        ladder=[rung_row(facts, one, total) for one in ladder(facts, memory_edits(), beside)],
         batches=_batches(facts, total),
         largest_batch=_largest(facts, total),
         curve=_curve(facts),
@@ -162,37 +156,6 @@ def _kinds(facts: DeviceMemoryFacts) -> list[MemoryKindRow]:
         size = int(facts.walk.lives.asked[mine].sum())
         rows.append(MemoryKindRow(named, size / GIB, len(mine), phase))  # type: ignore[arg-type]
     return sorted(rows, key=lambda row: -row.gib)
-
-
-def _lines(facts: DeviceMemoryFacts) -> list[MemoryLineRow]:
-    """The lines that hold most of the peak."""
-    alive = facts.at_peak
-    of, frames = facts.lines
-    asked = facts.walk.lives.asked
-    rows = []
-    for line in np.unique(of[alive]).tolist():
-        mine = alive & (of == line)
-        common = int(np.bincount(facts.kinds[mine], asked[mine]).argmax())
-        rows.append(
-            MemoryLineRow(
-                _place(facts, line),
-                frames[line].name if line >= 0 else "",
-                int(asked[mine].sum()) / GIB,
-                int(mine.sum()),
-                KINDS[common],
-            )
-        )
-    rows.sort(key=lambda row: (row.line is None, -row.gib))  # what nobody knows comes last
-    return rows[:LINES_LISTED]
-
-
-def _place(facts: DeviceMemoryFacts, line: int) -> str | None:
-    """None where an op is all that is known."""
-    return named(facts.lines[1][line]) if line >= 0 and facts.lines[1][line].file else None
-
-
-def named(frame: CodeFrame) -> str:
-    return f"{frame.file.replace(chr(92), '/').rpartition('/')[2]}:{frame.line}"
 
 
 def _fragmentation(facts: DeviceMemoryFacts) -> Fragmentation:
@@ -224,7 +187,7 @@ def _oom(facts: DeviceMemoryFacts) -> OutOfMemory | None:
         found.largest_free / GIB,
         _cause(asked, found.free, left),
         facts.phases.of(at),  # type: ignore[arg-type]
-        _place(facts, line),
+        place(facts, line),
     )
 
 
@@ -244,47 +207,13 @@ def _curve(facts: DeviceMemoryFacts) -> MemoryCurve | None:
 # -- what is said ------------------------------------------------------------------------------------------
 
 
-def _rung(facts: DeviceMemoryFacts, one: Rung, total: int | None) -> MemoryRung:
-    peak = facts.peak_bytes
-    figures: dict[str, Figure] = {
-        "peak_gib": one.mid / GIB,
-        "saves_gib": (peak - one.mid) / GIB,
-        "saves_share": (peak - one.mid) / peak,
-        "count": one.count,
-        "price": one.price,
-        "longer_share": one.longer or None,
-        "if_wide": one.if_wide,
-    }
-    claim = Claim(
-        f"memory-rung/{one.fix}",
-        figures,
-        known(module=one.module or None),
-        places=lines(_place(facts, one.line)),
-    )
-    return MemoryRung(
-        [one.fix],
-        Range(one.low / GIB, one.mid / GIB, one.high / GIB),
-        fits=_fits(facts, one, total),
-        price=one.price,
-        longer_share=one.longer or None,
-        claim=claim,
-    )
-
-
-def _fits(facts: DeviceMemoryFacts, one: Rung, total: int | None) -> bool | None:
-    """With all that torch reserves for it; where only what is allocated fits, nobody knows."""
-    if total is None or one.low <= total < one.high * facts.reserved_times:
-        return None
-    return one.low <= total
-
-
 def _batches(facts: DeviceMemoryFacts, total: int | None) -> list[MemoryBatch]:
     """Twice and four times the batch, of a job that trains."""
     if not facts.trains:
         return []
     found = [(factor, rung("", *(one.peak for one in with_batch(facts, factor)))) for factor in LARGER]
     return [
-        MemoryBatch(factor, Range(one.low / GIB, one.mid / GIB, one.high / GIB), _fits(facts, one, total))
+        MemoryBatch(factor, Range(one.low / GIB, one.mid / GIB, one.high / GIB), fits(facts, one, total))
         for factor, one in found
     ]
 

@@ -224,9 +224,13 @@ class Fix(msgspec.Struct, frozen=True):
         return self.safety == "safe" and not self.reorders
 
 
+MEMORY = "_memory"  # how the files are called that say what fixes do to the peak of memory
+
+
 def memory_edits() -> list[Any]:
     """What each file beside the fixes declares of memory, of type `memory_ladder.Edit`."""
-    return [edit for module in _modules().values() for edit in getattr(module, "RUNGS", ())]
+    modules = (importlib.import_module(place) for name, place in _files().items() if name.endswith(MEMORY))
+    return [edit for module in modules for edit in getattr(module, "RUNGS", ())]
 
 
 @cache
@@ -237,6 +241,12 @@ def fix_modules() -> dict[str, ModuleType]:
 
 @cache
 def _modules() -> dict[str, ModuleType]:
+    return {name: importlib.import_module(place) for name, place in _files().items()}
+
+
+@cache
+def _files() -> dict[str, str]:
+    """Every file in the folder of a kind, by its name, in alphabetical order."""
     kinds = [
         importlib.import_module(f"{__name__}.{info.name}")
         for info in pkgutil.iter_modules(__path__)
@@ -247,7 +257,7 @@ def _modules() -> dict[str, ModuleType]:
         for kind in kinds
         for info in pkgutil.iter_modules(kind.__path__)
     }
-    return {name: importlib.import_module(names[name]) for name in sorted(names)}
+    return {name: names[name] for name in sorted(names)}
 
 
 def all_fixes() -> dict[str, Fix]:

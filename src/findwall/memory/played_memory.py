@@ -115,6 +115,8 @@ def largest_batch(facts: DeviceMemoryFacts, room: int) -> float:
         return 0.0
     grows = total(lives, np.where(most, lives.asked, 0), count)
     stays = total(lives, lives.asked, count) - grows
+    if not grows.any():
+        return 0.0
     return max(float(((room - stays) / np.maximum(grows, 1))[grows > 0].min()), 0.0)
 
 

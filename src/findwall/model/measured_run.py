@@ -21,6 +21,7 @@ from findwall.model.machine import (
     MemoryTotals,
     Telemetry,
 )
+from findwall.model.measurement import FailedModel
 from findwall.model.ncu_kernel import NcuReport
 from findwall.model.probes import Probes
 from findwall.model.watched import WatchedJob, WatchedRank
@@ -121,6 +122,7 @@ class Rank(msgspec.Struct, frozen=True):
     total_memory: int | None = None  # bytes, of the device
     totals: MemoryTotals | None = None  # of its memory at ends of steps
     oom: OutOfMemory | None = None  # that the job ended with
+    failed_model: FailedModel | None = None  # what it trained then
     caught: CaughtFailures | None = None
     first_timed: int = 0  # the number of the first step that was timed, as totals count them
     loader_workers: int | None = None

@@ -158,6 +158,16 @@ class KnownAddresses(msgspec.Struct):
     optimizer_state: list[tuple[int, int, int]] = []
 
 
+class FailedModel(msgspec.Struct):
+    """What a job that ran out of memory trains on the device, and how far its forward pass had come."""
+
+    weights: list[tuple[int, int]] = []  # bytes of a parameter that is updated, and how many are of that size
+    state_times: float = 0.0  # bytes of the optimizer's state for each byte of them, once it is complete
+    passing: int = 0  # bytes that an update makes and gives back
+    forward: tuple[float, float] | None = None  # the least and the most that was done; null: nobody knows
+    before: int = 0  # bytes that the process held before the job's own: on the host, Python and torch
+
+
 class RecordedMemory(msgspec.Struct):
     """What was recorded of the allocator where that was asked for, or why nothing was."""
 
@@ -224,6 +234,7 @@ class Measurement(msgspec.Struct):
     total_memory: int | None = None
     memory: RecordedMemory = msgspec.field(default_factory=RecordedMemory)
     oom: OutOfMemory | None = None  # that the job ended with
+    failed_model: FailedModel | None = None
     caught: CaughtFailures | None = None
     totals: MemoryTotals = msgspec.field(default_factory=MemoryTotals)
     host_lines: list[Line] = []

@@ -130,6 +130,15 @@ def measurement_in(path: Path, number: int) -> Measurement | None:
     return None if measured is None else made_sound(measured, number, [])
 
 
+def failed_rank(path: Path, number: int) -> Rank | None:
+    """A rank with what its memory says, and no trace; None where it cannot be read, or memory did not end."""
+    measured = measurement_in(path, number)
+    if measured is None or measured.oom is None:
+        return None
+    kind, recorded = _recorded(path / f"rank{number}", measured, [], Allowance())
+    return kind(**recorded, number=number, oom=measured.oom, failed_model=measured.failed_model)
+
+
 def _read_probes(path: Path, device: str | None, notes: list[str]) -> Probes | None:
     """What `findwall probe` left here; a note where it cannot be trusted."""
     try:
@@ -175,6 +184,7 @@ def _rank(folder: Path, found: Measurement, info: RunInfo | None, allowance: All
         total_memory=measured.total_memory,
         totals=measured.totals,
         oom=measured.oom,
+        failed_model=measured.failed_model,
         caught=measured.caught,
         first_timed=measured.first_timed,
         loader_workers=measured.loader_workers,

@@ -15,6 +15,7 @@ import msgspec
 from findwall.model.machine import Ceilings, MemoryTotals, Telemetry
 from findwall.model.measurement import (
     Elapsed,
+    FailedModel,
     Later,
     Measurement,
     StepColumns,
@@ -25,6 +26,8 @@ LONGEST_NS = 366 * 86_400 * 10**9  # a year: no job's time is longer
 LONGEST_STEP_NS = 86_400 * 10**9  # a day
 MOST = 10**18  # of anything that is counted
 MOST_RANKS = 10**6
+MOST_MOMENTS = 16  # of an optimizer
+MOST_SIZES = 10**6  # of weights, and weights of a size
 MOST_LOOKS = 1024  # at memory: twice as many as are ever kept
 _PERCENT = 100.0
 _DEFAULT = Measurement()
@@ -107,6 +110,15 @@ def _totals(totals: MemoryTotals) -> str:
     return _negative("a figure", [*figures, totals.peak or 0, totals.limit or 0])
 
 
+def _failed_model(one: FailedModel) -> str:
+    shares = [*(one.forward or ()), one.state_times / MOST_MOMENTS]
+    if any(not 0 <= share <= 1 for share in shares):
+        return "a share that cannot be"
+    if len(one.weights) > MOST_SIZES or any(not 0 < count <= MOST_SIZES for _, count in one.weights):
+        return "too many weights"
+    return _negative("a size", [one.passing, one.before, *(size for size, _ in one.weights)])
+
+
 def _elapsed(elapsed: Elapsed) -> str:
     parts = [elapsed.start_up, elapsed.after_steps, elapsed.held_up, *elapsed.beside.values()]
     if elapsed.total > LONGEST_NS:
@@ -185,6 +197,7 @@ _CHECKS: dict[str, Callable[[Any], str]] = {
     "peak_resident": _not_negative,
     "total_memory": _positive,
     "totals": _totals,
+    "failed_model": _failed_model,
     "host_lines": lambda lines: next(
         (f"a share of {x.share:.4g}" for x in lines if not 0 <= x.share <= 1.001), ""
     ),

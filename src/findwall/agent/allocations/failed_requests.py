@@ -12,11 +12,13 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
+from findwall.agent.allocations.failed_model import failed_model
 from findwall.agent.allocations.failure_claim import model_gib
 from findwall.agent.allocations.failure_text import FailureText, failure_text
 from findwall.agent.allocations.growth_at_failure import AtFailure, growth_until
 from findwall.agent.allocations.kept_tensors import Growth, holder
 from findwall.agent.allocations.known_addresses import HOST, known_addresses
+from findwall.agent.allocations.live_tensors import objects_of
 from findwall.agent.allocations.memory_totals import Totals
 from findwall.agent.allocations.oom_observer import Failed, Failures
 from findwall.agent.allocations.state_in_making import full_state
@@ -31,6 +33,7 @@ from findwall.model.answers.memory_answer import (
     OutOfMemory,
 )
 from findwall.model.catalogue import MENTION_SHARE
+from findwall.model.measurement import FailedModel
 from findwall.units import GIB
 
 # What a process takes of a device for its context and libraries: with less than that nobody else is there.
@@ -51,19 +54,34 @@ def failed_request(
 ) -> OutOfMemory | None:
     """None where the job ended of something else. A device that is not up yet stays so. `step`: the last that
     ended."""
+    error = failure_in(error)
+    text = failure_text(error) if error is not None else None
+    if error is None or text is None or not (text.on_host or torch.cuda.is_initialized()):
+        return None
+    found = _of_host(text, error, torch) if text.on_host else _of_device(text, error, torch, seen)
+    found.room_gib = (found.held_gib or 0.0) + _left_gib(found)
+    if totals is not None:
+        with suppress(Exception):  # the job's own objects may be anything
+            _tell_growth(found, error, torch, totals, step)
+    return found
+
+
+def failure_in(error: BaseException | None) -> BaseException | None:
+    """The exception that says that memory ended: this one, or one that it was raised from."""
     for _ in range(MOST_CAUSES):
-        if error is None:
-            return None
-        text = failure_text(error)
-        if text is not None:
-            if not text.on_host and not torch.cuda.is_initialized():
-                return None
-            found = _of_host(text, error, torch) if text.on_host else _of_device(text, error, torch, seen)
-            if totals is not None:
-                with suppress(Exception):  # the job's own objects may be anything
-                    _tell_growth(found, error, torch, totals, step)
-            return found
+        if error is None or failure_text(error) is not None:
+            return error
         error = error.__cause__
+    return None
+
+
+def trained_model(error: BaseException | None, torch: Any, found: OutOfMemory) -> FailedModel | None:
+    """What the job trained when this request failed."""
+    device = HOST if found.device is None else found.device
+    with suppress(Exception):  # the job's own objects may be anything
+        error = failure_in(error)
+        optimizers = objects_of(torch.optim.Optimizer, among=MOST_OBJECTS)
+        return None if error is None else failed_model(error, torch, device, optimizers)
     return None
 
 

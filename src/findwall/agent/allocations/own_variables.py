@@ -31,10 +31,10 @@ def named(error: BaseException, keepers: tuple[type, ...]) -> Iterator[Named]:
     frames = _own_frames(error)
     for frame in frames:
         if frame.f_code.co_flags & CO_OPTIMIZED:  # of a module they are its globals
-            for name, value in _variables(frame):
+            for name, value in variables(frame):
                 yield from _with_attributes(name, frame.f_code.co_name, value, keepers)
-    for variables in {id(frame.f_globals): frame.f_globals for frame in frames}.values():
-        for name, value in list(variables.items()):
+    for of_module in {id(frame.f_globals): frame.f_globals for frame in frames}.values():
+        for name, value in list(of_module.items()):
             yield from _with_attributes(name, None, value, keepers)
 
 
@@ -47,7 +47,7 @@ def _own_frames(error: BaseException) -> list[FrameType]:
     return frames[: -MOST_FRAMES - 1 : -1]
 
 
-def _variables(frame: FrameType) -> list[tuple[str, Any]]:
+def variables(frame: FrameType) -> list[tuple[str, Any]]:
     """A copy that the frame keeps would hold on to what the job lets go of later: it is emptied."""
     copy: Any = frame.f_locals
     variables = list(copy.items())

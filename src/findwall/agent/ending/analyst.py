@@ -184,6 +184,15 @@ def write_late(folder: Path, options: Options) -> None:
         shutil.copyfile(document, options.json)
 
 
+def say_failure(folder: Path, rank: int, within_s: float) -> None:
+    """What would have fitted, worked out while the job that died waits, and no longer."""
+    stderr = 2 if is_open(2) else os.open(os.devnull, os.O_WRONLY)
+    command = [sys.executable, "-m", "findwall.examine.say_failure", str(folder), str(rank)]
+    process = _start(command, folder, stderr, stderr)
+    if not wait(process, within_s):
+        say(f"`findwall read {folder}` says which lines hold most of it, and what would fit")
+
+
 def probe(folder: Path, options: Options) -> None:
     """Run the ops of a job that has ended as fixes would run them; it prints the verdict anew.
 

@@ -74,6 +74,18 @@ class MemoryGrowth(msgspec.Struct):
     full_in_s: float | None = None  # from when it was last looked at
 
 
+class MemoryRung(msgspec.Struct):
+    """A change that makes the peak smaller, and what it would be."""
+
+    fixes: list[str]
+    peak_gib: Range
+    how: str = ""
+    fits: bool | None = None  # null: nobody knows how much there is, or the interval does not say
+    price: Literal["none", "time", "numerics", "training", "ranks", "host"] = "none"  # what it costs
+    longer_share: float | None = None  # by how much of the step it makes the step longer, where that is known
+    claim: Claim | None = None  # what `how` says, as data
+
+
 FailureCause = Literal["size", "fragmentation", "limit", "others", "growth", "unknown"]
 
 
@@ -111,6 +123,11 @@ class OutOfMemory(msgspec.Struct):
     is_expandable: bool = False  # the allocator could already grow its segments
     state_gib: float | None = None  # of the optimizer, once complete: it was being made
     growth: FailureGrowth | None = None
+    room_gib: float | None = None  # that the job could have had in all
+    lines: list[MemoryLineRow] = []  # that held most, then or in steps recorded before
+    needs_gib: Range | None = None  # what the step as it is would have peaked at
+    largest_batch: float | None = None  # of this one that surely fits
+    rung: MemoryRung | None = None  # the first of what would make it smaller that fits, else that may fit
 
 
 class CaughtFailures(msgspec.Struct):
@@ -119,18 +136,6 @@ class CaughtFailures(msgspec.Struct):
     count: int
     largest_gib: float | None = None
     line: str | None = None  # of the largest
-
-
-class MemoryRung(msgspec.Struct):
-    """A change that makes the peak smaller, and what it would be."""
-
-    fixes: list[str]
-    peak_gib: Range
-    how: str = ""
-    fits: bool | None = None  # null: nobody knows how much there is, or the interval does not say
-    price: Literal["none", "time", "numerics", "training", "ranks", "host"] = "none"  # what it costs
-    longer_share: float | None = None  # by how much of the step it makes the step longer, where that is known
-    claim: Claim | None = None  # what `how` says, as data
 
 
 class MemoryBatch(msgspec.Struct):

@@ -22,7 +22,8 @@ def worded(document: Diagnosis) -> Diagnosis:
         kind.what = kind.what or spoken(kind.claim)
     for one in document.counted:
         one.sentence, one.helps = one.sentence or spoken(one.claim), one.helps or spoken(one.action)
-    for rung in document.memory.ladder:
+    oom = document.memory.oom
+    for rung in [*document.memory.ladder, *([oom.rung] if oom is not None and oom.rung is not None else [])]:
         rung.how = rung.how or spoken(rung.claim)
     _word_advice(document)
     for seen in document.watch.ranks if document.watch is not None else []:

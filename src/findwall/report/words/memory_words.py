@@ -92,6 +92,23 @@ def _held(claim: Claim) -> str:
     return f"{held}: {', '.join(parts[:-1])} and {parts[-1]}." if parts[1:] else f"{held}."
 
 
+def _needs(claim: Claim) -> str:
+    """Between what and what the step would have peaked, and what there is for it."""
+    low, high, room = (format_gib(number(claim, f"{one}_gib")) for one in ("low", "high", "room"))
+    needs = f"about {low}" if low == high else f"{low} to {high}"
+    told = f"A whole step needs {needs}, and the job can have {room}."
+    share = claim.figures.get("batch_share")
+    if isinstance(share, float) and share:
+        told += f" {format_share(share)} of this batch surely fits."
+    return told
+
+
+def _change(claim: Claim) -> str:
+    """A sentence of its own behind a colon."""
+    said = spoken(claim.parts[0])
+    return said[:1].lower() + said[1:]
+
+
 def _growth(claim: Claim) -> str:
     figures, holder = claim.figures, claim.names.get("holder")
     grown = format_gib(number(claim, "grown_gib"))
@@ -151,6 +168,14 @@ WORDS: dict[str, Words] = {
     "`loss.item()` or `loss.detach()` instead.",
     "memory-helps/smaller-batch": "Halve the batch, or checkpoint activations[[: {rest_gib:gib} is not the "
     "model]].",
+    "memory-failed/lines": lambda claim: f"The lines that hold most: {', '.join(map(spoken, claim.parts))}.",
+    "memory-failed/line": lambda claim: (
+        f"{claim.places[0]} ({format_gib(number(claim, 'line_gib'))} of "
+        f"{KIND_NAMES[str(claim.figures['kind'])]})"
+    ),
+    "memory-helps/first-fit": lambda claim: f"{_needs(claim)} Cheapest that fits: {_change(claim)}",
+    "memory-helps/may-fit": lambda claim: f"{_needs(claim)} Cheapest that may fit: {_change(claim)}",
+    "memory-helps/none-fits": lambda claim: f"{_needs(claim)} No single change that findwall knows fits.",
     "memory/caught": "The job went on after {count:,} requests for memory that failed[[, the largest of "
     "{largest_gib:gib}]][[ at {places[0]}]].",
     "memory/fills-up": "Memory grows by {grown_gib:gib} per step, over {steps:,} steps so far, and none is "

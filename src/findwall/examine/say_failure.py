@@ -1,0 +1,31 @@
+"""What is said on stderr of a job that has just run out of memory, beside what it said itself.
+
+A process of its own, which the job waits for, though not for long: the trace, if there is one, is not read.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from findwall.examine.failed_memory import looked_into, told_of
+from findwall.examine.memory_rows import of_snapshot
+from findwall.memory.device_memory import device_memory
+from findwall.readers.run_folder import failed_rank
+from findwall.report.printable_names import clean
+from findwall.report.words import spoken
+
+
+def main(folder: Path, number: int) -> None:
+    rank = failed_rank(folder, number)
+    if rank is None:
+        return
+    recorded = of_snapshot(rank)
+    devices = [] if recorded is None else device_memory(recorded)
+    oom = looked_into(rank, next(iter(devices), None))
+    for claim in [] if oom is None else told_of(oom):
+        print(f"findwall: {clean(spoken(claim))}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
