@@ -13,10 +13,12 @@ import pytest
 
 from fake_cuda import FakeCuda
 from findwall.agent.allocations import memory_recording
+from findwall.agent.allocations.first_steps import FirstSteps
 from findwall.agent.allocations.known_addresses import HOST, known_addresses
 from findwall.agent.allocations.memory_recording import STEPS, RecordingMemory
 from findwall.agent.allocations.memory_totals import MOST_LOOKS, PERIOD_NS, Totals
 from findwall.apply.registry import REGISTRY
+from findwall.examine import examine as read_document
 from findwall.machine.host_memory import PAGE_BYTES, available_memory, host_limit, own_limits, resident
 from findwall.model.machine import Holding
 from findwall.model.measurement import KnownAddresses, Measurement
@@ -314,3 +316,77 @@ def test_nothing_known_is_an_empty_table(tmp_path: Path) -> None:
     path = tmp_path / "known-trace.json"
     path.write_bytes(msgspec.json.encode(KnownAddresses()))
     assert len(read_known_memory(path).on(0)) == 0
+
+
+# -- the first steps ---------------------------------------------------------------------------------------
+
+
+class Starting:
+    """A job before CUDA is up."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
+        self.cuda = FakeCuda(**options)
+        self.queued: list[Any] = []
+        self.cuda.torch.cuda._queued_calls = self.queued
+        self.cuda.torch.cuda._lazy_call = lambda call: self.queued.append((call, []))
+        monkeypatch.setattr("findwall.machine.torch_device.may_use_gpu", lambda torch: True)
+        self.engine: Any = SimpleNamespace(
+            torch=self.cuda.torch,
+            options=SimpleNamespace(memory=True),
+            rank=SimpleNamespace(speaks=True),
+            folder=SimpleNamespace(rank_path=path),
+            record=Measurement(phase="warm-up"),
+            failures=None,
+            done=False,
+            note=lambda text: None,
+        )
+        self.first = FirstSteps(self.engine)
+
+    def comes_up(self) -> None:
+        for call, _ in [*self.queued]:
+            call()
+
+
+def test_a_request_that_fails_in_the_first_steps_leaves_their_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Starting(tmp_path, monkeypatch)
+    assert not job.cuda.told and len(job.queued) == 1  # nobody asked CUDA to be up
+    job.comes_up()
+    assert job.cuda.told == [("all", "all", "python", 20_000)] and len(job.cuda.observers) == 1
+    build(job.cuda.job)
+    train_step(job.cuda.job)
+    job.cuda.job.alloc("last", 64 * MIB)
+    job.cuda.job.fail(90 * MIB, left=MIB)
+    job.first.keep()
+    assert job.engine.record.memory.snapshot == "snapshot.pickle.gz" and job.cuda.told[-1][0] is None
+    found = read_document(open_run([tmp_path / "snapshot.pickle.gz"]))
+    assert found.memory.oom is not None and found.memory.lines[0].line == "model.py:10"
+    assert not job.queued
+
+
+def test_the_history_of_the_first_steps_ends_with_the_warm_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Starting(tmp_path, monkeypatch)
+    job.comes_up()
+    job.first.end()
+    job.first.end()
+    job.first.keep()
+    assert [one[0] for one in job.cuda.told] == ["all", None] and not list(tmp_path.iterdir())
+
+
+def test_cuda_that_comes_up_late_or_cannot_be_recorded_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = Starting(tmp_path, monkeypatch)
+    late.engine.record.phase = "timing"
+    late.comes_up()
+    assert not late.cuda.told
+    late.first.end()
+    assert late.queued == []
+    own = Starting(tmp_path, monkeypatch)
+    own.cuda.job.is_recording = True  # the job's own
+    own.comes_up()
+    own.first.end()
+    assert not own.cuda.told and own.cuda.job.is_recording

@@ -334,6 +334,16 @@ def test_a_library_that_gets_no_memory_is_out_of_memory_too() -> None:
     assert failure_text(RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED")) is None
 
 
+def test_an_allocator_that_tells_nobody_is_left_alone() -> None:
+    cuda = FakeCuda()
+
+    def refuses(observer: Any) -> None:
+        raise RuntimeError("cudaMallocAsync does not yet support attachOutOfMemoryObserver")
+
+    cuda.torch._C._cuda_attach_out_of_memory_observer = refuses
+    assert watch_failures(cuda.torch) is None
+
+
 def test_a_torch_without_an_observer_is_left_alone() -> None:
     cuda = FakeCuda()
     del cuda.torch._C._cuda_attach_out_of_memory_observer

@@ -16,6 +16,7 @@ from findwall.examine import examine
 from findwall.examine.memory_document import run_memory
 from findwall.model.answers.memory_answer import (
     CaughtFailures,
+    FailedModel,
     FailureGrowth,
     MemoryKindRow,
     OutOfMemory,
@@ -23,7 +24,6 @@ from findwall.model.answers.memory_answer import (
 from findwall.model.diagnosis import Diagnosis, to_json
 from findwall.model.machine import MemoryTotals
 from findwall.model.measurement import (
-    FailedModel,
     KnownAddresses,
     Measurement,
     RecordedMemory,

@@ -8,9 +8,8 @@ import pytest
 
 from findwall.examine.failed_memory import looked_into, told_of
 from findwall.memory.told_step import told_steps
-from findwall.model.answers.memory_answer import MemoryKindRow, OutOfMemory
+from findwall.model.answers.memory_answer import FailedModel, MemoryKindRow, OutOfMemory
 from findwall.model.measured_run import Rank
-from findwall.model.measurement import FailedModel
 from findwall.report.words import spoken
 from findwall.units import GIB
 

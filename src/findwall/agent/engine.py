@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from copy import copy
 from time import perf_counter_ns
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from findwall.agent.allocations.failed_requests import caught_failures, failed_request, trained_model
 from findwall.agent.allocations.memory_totals import UNASKED, Totals
@@ -31,9 +31,12 @@ from findwall.agent.tracing.graph_captures import CAPTURES
 from findwall.agent.tracing.tracewindow import JobProfilers, TraceWindow
 from findwall.machine import torch_device as machine
 from findwall.machine.host_memory import resident
-from findwall.model.answers.memory_answer import CaughtFailures, OutOfMemory
-from findwall.model.measurement import ENDED, FailedModel, Later, Measurement
+from findwall.model.answers.memory_answer import CaughtFailures, FailedModel, OutOfMemory
+from findwall.model.measurement import ENDED, Later, Measurement
 from findwall.units import ms
+
+if TYPE_CHECKING:
+    from findwall.agent.allocations.first_steps import FirstSteps
 
 BEFORE_TRACE = ("starting", "warm-up", "timing")
 SPARE_BYTES = 16 << 20  # of addresses: what a list of all of Python's objects takes, and words that are made
@@ -109,6 +112,7 @@ class Engine:
         self.step_number = 0
         self.telemetry = Gauges()
         self.totals = Totals()
+        self.first_steps: FirstSteps | None = None  # recorded, where memory is asked for
         self.failures: Failures | None = None  # requests for memory, where that is watched
         # Never touched, so that it takes no memory, but room that a process with a limit has left at its end.
         self.spare: bytearray | None = bytearray(SPARE_BYTES)
@@ -477,6 +481,8 @@ class Engine:
             ended = self.oom is not None and not self.oom.on_host and self.oom.asked_gib is not None
             self.caught = caught_failures(self.torch, self.device, self.failures, ended)
         forget_failures()
+        if self.oom is not None and self.first_steps is not None:
+            self.first_steps.keep()
         if self.oom is not None:
             self.record.cost["failure_ms"] = ms(perf_counter_ns() - began)
         return self.oom

@@ -14,6 +14,7 @@ from time import perf_counter_ns
 from types import ModuleType
 
 from findwall.agent.allocations.failure_claim import caught_claim, failure_claim
+from findwall.agent.allocations.first_steps import FirstSteps
 from findwall.agent.appointment import Appointment
 from findwall.agent.ending import analyst
 from findwall.agent.ending.analyst import Analyst, say_failure
@@ -118,6 +119,7 @@ class Session:
             self._effects.install(torch)
             self.find_folder()
             engine = Engine(torch, self.options, self.rank, self.gate, self)
+            engine.first_steps = FirstSteps(engine)
             self.engine = engine
             for text in hooks.install(torch, engine):
                 engine.note(f"not watched in this torch: {text}")
@@ -426,6 +428,8 @@ class Session:
             say(f"the job {before} torch, so there is nothing to measure")
             return
         self._stop_threads()
+        if engine.first_steps is not None:
+            engine.first_steps.end()
         if self._lookout is not None:
             self._lookout.join()
         if not engine.done and engine.takes_back(failure):

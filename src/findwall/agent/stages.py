@@ -94,6 +94,8 @@ class Timing:
     name = "timing"
 
     def __init__(self, engine: Engine) -> None:
+        if engine.first_steps is not None:
+            engine.first_steps.end()
         engine.look_at_device()
         engine.telemetry.start(engine.torch, engine.device)
         engine.telemetry.pause(False)

@@ -9,9 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.memory.device_memory import DeviceMemoryFacts
-from findwall.model.answers.memory_answer import MemoryKind, OutOfMemory
+from findwall.model.answers.memory_answer import FailedModel, MemoryKind, OutOfMemory
 from findwall.model.catalogue import MAJORITY_SHARE, NEAR
-from findwall.model.measurement import FailedModel
 from findwall.model.memory_history import (
     ALLOC,
     ALLOCATED,

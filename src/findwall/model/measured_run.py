@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from findwall.model.answers.memory_answer import CaughtFailures, OutOfMemory
+from findwall.model.answers.memory_answer import CaughtFailures, FailedModel, OutOfMemory
 from findwall.model.answers.sweep_answer import Sweep
 from findwall.model.applied import Trial
 from findwall.model.dataflow import Observed
@@ -21,7 +21,6 @@ from findwall.model.machine import (
     MemoryTotals,
     Telemetry,
 )
-from findwall.model.measurement import FailedModel
 from findwall.model.ncu_kernel import NcuReport
 from findwall.model.probes import Probes
 from findwall.model.watched import WatchedJob, WatchedRank

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from findwall.model.answers.memory_answer import CaughtFailures, OutOfMemory
+from findwall.model.answers.memory_answer import CaughtFailures, FailedModel, OutOfMemory
 from findwall.model.catalogue import MAJORITY_SHARE, SMALL_PART
 from findwall.model.machine import (
     NO_TELEMETRY,
@@ -156,16 +156,6 @@ class KnownAddresses(msgspec.Struct):
     parameters: list[tuple[int, int, int]] = []
     gradients: list[tuple[int, int, int]] = []
     optimizer_state: list[tuple[int, int, int]] = []
-
-
-class FailedModel(msgspec.Struct):
-    """What a job that ran out of memory trains on the device, and how far its forward pass had come."""
-
-    weights: list[tuple[int, int]] = []  # bytes of a parameter that is updated, and how many are of that size
-    state_times: float = 0.0  # bytes of the optimizer's state for each byte of them, once it is complete
-    passing: int = 0  # bytes that an update makes and gives back
-    forward: tuple[float, float] | None = None  # the least and the most that was done; null: nobody knows
-    before: int = 0  # bytes that the process held before the job's own: on the host, Python and torch
 
 
 class RecordedMemory(msgspec.Struct):

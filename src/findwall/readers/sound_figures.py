@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
+from findwall.model.answers.memory_answer import FailedModel
 from findwall.model.machine import Ceilings, MemoryTotals, Telemetry
 from findwall.model.measurement import (
     Elapsed,
-    FailedModel,
     Later,
     Measurement,
     StepColumns,

@@ -26,6 +26,7 @@ from findwall.agent.timing.sampler import is_library, short
 from findwall.machine.host_memory import own_limits, resident, unlimited_memory
 from findwall.model.answers.memory_answer import (
     CaughtFailures,
+    FailedModel,
     FailureCause,
     FailureGrowth,
     MemoryKindRow,
@@ -33,7 +34,6 @@ from findwall.model.answers.memory_answer import (
     OutOfMemory,
 )
 from findwall.model.catalogue import MENTION_SHARE
-from findwall.model.measurement import FailedModel
 from findwall.units import GIB
 
 # What a process takes of a device for its context and libraries: with less than that nobody else is there.

@@ -47,7 +47,7 @@ class History:
     def is_on(self) -> bool:
         return bool(self._puts)
 
-    def begin(self) -> None:
+    def begin(self, most_events: int = MOST_EVENTS) -> None:
         """Raises RuntimeError where it cannot be recorded."""
         asks = getattr(self._torch._C, "_cuda_isHistoryEnabled", None)
         if asks is None:
@@ -58,10 +58,10 @@ class History:
         known = inspect.signature(record).parameters
         self._puts.append(REGISTRY.hold(BY, "torch.cuda.memory: history", self._off))
         if "stacks" not in known:  # torch 2.0
-            record(True, trace_alloc_max_entries=MOST_EVENTS, trace_alloc_record_context=True)
+            record(True, trace_alloc_max_entries=most_events, trace_alloc_record_context=True)
             return
         forgets = {"clear_history": True} if "clear_history" in known else {}
-        record("all", context="all", stacks="python", max_entries=MOST_EVENTS, **forgets)
+        record("all", context="all", stacks="python", max_entries=most_events, **forgets)
 
     def _off(self) -> None:
         record = self._torch.cuda.memory._record_memory_history
@@ -106,10 +106,7 @@ class RecordingMemory:
 
     def _write(self, engine: Engine) -> None:
         assert engine.folder is not None
-        path = engine.folder.rank_path / SNAPSHOT_FILE
-        write_snapshot(engine.torch, path)
-        self._record.snapshot = path.name
-        self._record.known_at_snapshot = write_known(engine, "snapshot")
+        keep_snapshot(engine, WRITES_AT_MOST_NS)
 
     def _guard(self, action: Callable[[], object]) -> None:
         """Whatever fails here ends the recording, and nothing else."""
@@ -125,6 +122,15 @@ class RecordingMemory:
         self._keep(engine)
 
 
+def keep_snapshot(engine: Engine, at_most_ns: int) -> None:
+    """In the run folder, with what lies where; raises."""
+    assert engine.folder is not None
+    path = engine.folder.rank_path / SNAPSHOT_FILE
+    write_snapshot(engine.torch, path, at_most_ns)
+    engine.record.memory.snapshot = path.name
+    engine.record.memory.known_at_snapshot = write_known(engine, "snapshot")
+
+
 def barred(engine: Engine) -> str:
     """Why nothing can be recorded; empty if it can."""
     if not engine.rank.speaks:
@@ -136,7 +142,7 @@ def barred(engine: Engine) -> str:
     return ""
 
 
-def write_snapshot(torch: Any, path: Path) -> None:
+def write_snapshot(torch: Any, path: Path, at_most_ns: int = WRITES_AT_MOST_NS) -> None:
     """Whole or not at all; raises."""
     path.parent.mkdir(0o700, parents=True, exist_ok=True)
     draft = path.with_name(f"partial-{path.name}")
@@ -144,7 +150,7 @@ def write_snapshot(torch: Any, path: Path) -> None:
         with draft.open("wb") as file:
             draft.chmod(0o600)
             with gzip.GzipFile("", "wb", PACKED, file, mtime=0) as packed:
-                pickle.dump(torch.cuda.memory._snapshot(), _Bounded(packed), protocol=4)
+                pickle.dump(torch.cuda.memory._snapshot(), _Bounded(packed, at_most_ns), protocol=4)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
@@ -153,9 +159,9 @@ def write_snapshot(torch: Any, path: Path) -> None:
 class _Bounded:
     """Takes so many bytes in so much time: the job waits meanwhile."""
 
-    def __init__(self, file: gzip.GzipFile) -> None:
+    def __init__(self, file: gzip.GzipFile, at_most_ns: int) -> None:
         self._file, self._left = file, MOST_BYTES
-        self._until = perf_counter_ns() + WRITES_AT_MOST_NS
+        self._until = perf_counter_ns() + at_most_ns
 
     def write(self, data: Any) -> int:
         self._left -= len(data)

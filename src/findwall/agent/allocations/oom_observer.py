@@ -62,7 +62,10 @@ def watch_failures(torch: Any) -> Failures | None:
     found = Failures(torch)
     _listening[:] = [found]
     if torch not in _attached:
-        attach(_failed)
+        try:
+            attach(_failed)
+        except RuntimeError:  # an allocator of another kind tells nobody
+            return None
         _attached.append(torch)
         REGISTRY.hold(BY, "torch.cuda: observer of requests that fail", None, past_end=CANNOT)
     return found

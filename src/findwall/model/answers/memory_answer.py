@@ -130,6 +130,16 @@ class OutOfMemory(msgspec.Struct):
     rung: MemoryRung | None = None  # the first of what would make it smaller that fits, else that may fit
 
 
+class FailedModel(msgspec.Struct):
+    """What a job that ran out of memory trains on the device, and how far its forward pass had come."""
+
+    weights: list[tuple[int, int]] = []  # bytes of a parameter that is updated, and how many are of that size
+    state_times: float = 0.0  # bytes of the optimizer's state for each byte of them, once it is complete
+    passing: int = 0  # bytes that an update makes and gives back
+    forward: tuple[float, float] | None = None  # the least and the most that was done; null: nobody knows
+    before: int = 0  # bytes that the process held before the job's own: on the host, Python and torch
+
+
 class CaughtFailures(msgspec.Struct):
     """Requests that failed, and the job went on."""
 
