@@ -142,6 +142,23 @@ def test_a_size_that_dies_is_told_and_nothing_above_it_is_started(folder: Path) 
     assert found["largest"] == 16
 
 
+def test_a_job_whose_own_size_dies_goes_down_from_there(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In its first step, after a look at the evaluation's batches."""
+    dies = "    loss = model(x).square().mean()\n        if len(x) > 12: raise MemoryError('no more')\n"
+    job = JOB.replace("    loss = model(x).square().mean()\n", dies)
+    look = "with torch.no_grad():\n    assert len([*zip(range(4), evaluation)]) == 4\nfor epoch in range"
+    (folder / "job.py").write_text(job.replace("for epoch in range", look).replace("0.06", "0.002"))
+    found = swept("job.py")
+    outcomes = {one["batch_size"]: one["outcome"] for one in found["points"]}
+    assert outcomes[16] == "out-of-memory" and outcomes[8] == "measured" and max(outcomes) == 16
+    assert found["own"] == 16 and found["largest"] == 8
+    out, told = capsys.readouterr()
+    assert "of those that were tried 8 is the largest that fits" in " ".join(out.split())
+    assert "batches of 16, the job's own, run out of memory" in told
+
+
 def test_an_argument_of_a_job_without_a_loader(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "job.py").write_text(BY_HAND)
     found = swept("--vary", "batch-size=4,8", "job.py", "--batch_size=2")

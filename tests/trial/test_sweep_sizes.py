@@ -119,6 +119,21 @@ def test_a_size_that_dies_of_memory_ends_the_way_up() -> None:
     assert spoken(found.points[-1].claim) == "ran out of memory: CUDA out of memory"
 
 
+def test_a_job_whose_own_size_dies_is_halved_until_it_fits() -> None:
+    drawn = Drawn(lambda size: max(50.0, 4.0 * size), lambda size: size / 2, breaks_from=200)
+    way = drawn.way(1024)
+    tried, ended = sweep(way, Ran(None, 5.0, "out-of-memory", "CUDA out of memory", fed=[LOADER]))
+    assert ended == "done" and drawn.ran[:3] == [512, 256, 128] and max(drawn.ran) == 512
+    assert outcomes(tried)[1024] == outcomes(tried)[256] == "out-of-memory"
+    assert outcomes(tried)[128] == "measured"
+    found = sweep_document(tried, way, {}, "done", 60.0)
+    assert found.largest == found.largest_predicted == 128 and found.own == 1024
+    assert spoken(found.claims[0]) == (
+        "The job's own batches of 1,024 run out of memory; of those that were tried 128 is the largest that "
+        "fits."
+    )
+
+
 def test_a_pass_that_fills_no_batch_is_not_measured() -> None:
     tried, _ = sweep(Drawn(lambda _size: 50.0).way(32, samples=100))
     assert outcomes(tried)[128] == "too-few-samples" and 256 not in outcomes(tried)

@@ -13,7 +13,7 @@ import msgspec
 from findwall.agent.stages import TIMED_AT_LEAST_STEPS
 from findwall.agent.timing.step_peaks import StepPeaks
 from findwall.apply.swept_loaders import SweptLoaders
-from findwall.model.arms import SWEEP, Peaks, Swept, Varied
+from findwall.model.arms import SWEEP, FedLoader, Peaks, Swept, Varied
 from findwall.model.measurement import Measurement
 from findwall.units import ms
 
@@ -34,6 +34,10 @@ class SweepProcess:
     def torch_imported(self, torch: Any) -> None:
         self._peaks = StepPeaks(torch)
         self._loaders = SweptLoaders(torch, self._varied, self._peaks.first_batch)
+
+    @property
+    def fed(self) -> list[FedLoader]:
+        return self._loaders.feeding if self._loaders is not None else []
 
     def told(self, measured: Measurement) -> Swept | None:
         """None where no step was timed."""

@@ -87,6 +87,7 @@ class TrialArm:
             order=self._samples.order if self._samples is not None else [],
             around=_around(ranks[0].measurement.telemetry),
             swept=self._sweep.told(ranks[0].measurement) if self._sweep is not None else None,
+            fed=self._sweep.fed if self._sweep is not None else [],
         )
         write_atomically(self._report, encode(report), private=True)
 

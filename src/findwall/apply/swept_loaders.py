@@ -67,6 +67,15 @@ class SweptLoaders:
             if self._weight(one) > MAJORITY_SHARE * most
         ]
 
+    @property
+    def feeding(self) -> list[FedLoader]:
+        """The same of a job that may have ended within its first step, whose batch was the last."""
+        last = next(reversed(self._since), None) if not self._steps else None
+        if last is None:
+            return self.fed
+        one = self._seen[last]
+        return [FedLoader(last, one.size, one.samples, one.batches, one.steps, one.why_fixed, one.made_by)]
+
     def _weight(self, seen: _Seen) -> int:
         return seen.steps if self._steps else seen.batches
 

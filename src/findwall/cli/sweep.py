@@ -67,9 +67,10 @@ def command(
 ) -> None:
     """Run TARGET with batches of other sizes, for the size from which on more samples a step gain nothing.
 
-    The training loader's batch size is doubled from the job's own, then halved; loaders for evaluation stay
-    as they are. Each size is told with its samples per second, step, peak memory and wall, and the peak is
-    predicted before it is tried: what would not fit is not started.
+    The training loader's batch size is doubled from the job's own, then halved; where that runs out of
+    memory already, it is halved until it fits. Loaders for evaluation stay as they are. Each size is told
+    with its samples per second, step, peak memory and wall, and the peak is predicted before it is tried:
+    what would not fit is not started.
     """
     from findwall.cli.inputs import check_places, seconds
     from findwall.cli.launchers import launch_of
@@ -165,14 +166,18 @@ class _Sweeping:
         ran = self._run(0)
         if ran.trouble == "interrupted":
             raise KeyboardInterrupt
-        if ran.trouble or ran.swept is None:
+        fed = ran.swept.fed if ran.swept is not None else ran.fed
+        is_too_large = ran.trouble == "out-of-memory" and bool(fed)  # then smaller ones are tried
+        if (ran.trouble or ran.swept is None) and not is_too_large:
             what = "there was no time for it" if ran.trouble == "deadline" else ran.why or "no step was timed"
             raise FindwallError(
                 f"The job gave no figures with its own batch size: {what}",
                 f"If it needs more time, --budget gives it; if its batch is too large, {VARY}.",
             )
-        self._loader = trainer_of(ran.swept.fed)
+        self._loader = trainer_of(fed)
         own = self._loader.size or 0
+        if is_too_large:
+            _say(f"batches of {own}, the job's own, run out of memory: smaller ones are tried")
         self._looks |= {own: self._looks.pop(0)} if self._looks else {}
         return self._way(own, loader=self._loader, samples=self._loader.samples), ran
 
@@ -243,7 +248,8 @@ class _Sweeping:
         sample = samples[0]
         if sample.failure is not None:
             trouble = {"out-of-memory": "out-of-memory", "no-step": "no-step"}.get(sample.failure.trouble)
-            return Ran(None, sample.seconds, trouble or "failed", sample.failure.what)  # type: ignore[arg-type]
+            fed = sample.report.fed if sample.report is not None else []
+            return Ran(None, sample.seconds, trouble or "failed", sample.failure.what, fed=fed)  # type: ignore[arg-type]
         report = sample.report
         if report is not None and report.around.others_busy is not None:
             self._others.append(report.around.others_busy)

@@ -112,3 +112,4 @@ class ArmReport(msgspec.Struct, frozen=True):
     order: list[list[int]] = []  # numbers for the first batches that each loader asked for
     outputs: list[float] = []  # the size of what the models gave in their first calls without gradients
     swept: Swept | None = None
+    fed: list[FedLoader] = []  # of a process of a sweep: what feeds its steps, also where none was timed

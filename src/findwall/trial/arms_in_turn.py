@@ -92,7 +92,7 @@ class Outcome(msgspec.Struct):
 
     @property
     def reports(self) -> list[ArmReport]:
-        return [one.report for one in self.samples if one.report is not None]
+        return [one.report for one in self.samples if one.report is not None and one.failure is None]
 
     @property
     def median_ms(self) -> float | None:
@@ -270,7 +270,7 @@ def _run(
         return Sample(turn, seconds, step_ms=step_ms, report=_report(report))
     if code is None and (stop.asked or time.monotonic() >= until):
         return None
-    return Sample(turn, seconds, failure=_failure(code, patience, _tail(err)))
+    return Sample(turn, seconds, failure=_failure(code, patience, _tail(err)), report=_report(report))
 
 
 def _watched(

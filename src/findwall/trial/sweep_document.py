@@ -95,7 +95,9 @@ def _claims(
     largest, predicted = max(rates), found.largest_predicted or 0
     sizes = {"largest": largest, "predicted": predicted, "limit_gib": found.limit_gib}
     is_all = way.samples is not None and 2 * predicted > way.samples
+    dies = way.own if any(one.size == way.own and one.outcome == "out-of-memory" for one in tried) else None
     claims = [
+        *([Claim("sweep/own-too-large", {"own": dies, "largest": largest})] if dies and way.loader else []),
         *_together(found, shape, rates),
         Claim("sweep/largest", {**sizes, "beyond": predicted > largest, "is_all": is_all}),
     ]

@@ -32,6 +32,7 @@ class Ran(msgspec.Struct, frozen=True):
     trouble: Literal["", "out-of-memory", "failed", "no-step", "deadline", "interrupted"] = ""
     why: str = ""
     lines: BatchLines = BatchLines()  # of its memory, where the allocator was recorded
+    fed: Sequence[FedLoader] = ()  # of one that died: what fed its steps
 
 
 class Tried(msgspec.Struct, frozen=True):
@@ -245,7 +246,12 @@ def largest_predicted(tried: Sequence[Tried], way: Way, limit: float | None) -> 
     if limit is None or not known:
         return None
     found = None
-    for size in way.given or (way.own, *(way.own << power for power in DOUBLINGS)):
+    doubled = (
+        *(way.own >> power for power in DOUBLINGS),
+        way.own,
+        *(way.own << power for power in DOUBLINGS),
+    )
+    for size in way.given or [one for one in doubled if one]:
         peak = predicted_reserved(known, size, recorded) or predicted_peak(known, size, recorded)
         is_there = way.samples is None or size <= way.samples
         if size < failed and is_there and peak is not None and peak <= limit:

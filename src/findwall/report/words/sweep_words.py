@@ -30,6 +30,8 @@ WORDS: dict[str, Words] = {
     "sweep/knee": "The knee is at {knee:,}[[{is_lower:if} or below]]: from there on "
     "doubling the batch gives less than 1.4 times the samples per second.",
     "sweep/largest": _largest,
+    "sweep/own-too-large": "The job's own batches of {own:,} run out of memory; of those that were tried "
+    "{largest:,} is the largest that fits.",
     "sweep/nothing": "No size gave figures.",
     "sweep/counted-by-argument": "No data loader says how many samples its batches have, so each is "
     "taken to have as many as the argument says.",
