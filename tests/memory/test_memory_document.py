@@ -171,3 +171,10 @@ def test_mutated_snapshots_are_refused_or_told(tmp_path: Path) -> None:
         assert to_text(look_into(run).diagnosis)
         told += 1
     assert told
+
+
+def test_each_change_has_its_line_and_what_is_not_predicted_its_reason(tmp_path: Path) -> None:
+    found = document(tmp_path, trained(steps=3)).memory
+    assert found.ladder and all(one.patch for one in found.ladder)
+    assert [one.fix for one in found.not_predicted] == ["torch-compile"]
+    assert "The peak under torch.compile is unknown" in found.not_predicted[0].why

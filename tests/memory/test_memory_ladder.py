@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from findwall.fixes import memory_edits
+from findwall.fixes import memory_edits, memory_patches, writes_patch
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
 from findwall.memory.fragments import fragments, needless_calls
 from findwall.memory.memory_growth import growth
@@ -213,3 +213,17 @@ def test_playing_the_recording_unchanged_gives_the_recorded_peak() -> None:
     for one in [played(facts), *with_batch(facts, 1.0)]:
         assert np.array_equal(one.lives.asked, facts.walk.lives.asked)
         assert one.peak == facts.peak_bytes
+
+
+def test_every_change_says_what_to_write() -> None:
+    """And those that `findwall try` writes as a diff are told apart from the others."""
+    kinds = [
+        transformer(),
+        trained(steps=3),
+        trained(steps=3, before=False, new_state=lambda step: step == 0),
+    ]
+    fixes = {one.fix for job in kinds for one in predicted(facts_of(job), memory_edits())}
+    assert {"sdpa", "checkpoint-blocks", "sgd", "zero-3"} <= fixes
+    assert fixes - {"keep-gradients"} <= memory_patches().keys()
+    compile(memory_patches()["accumulate-gradients"], "patch", "exec")
+    assert [writes_patch(one) for one in ("fused-optimizer", "bf16-autocast", "sgd")] == [True, True, False]

@@ -89,6 +89,11 @@ def test_the_cheapest_change_that_fits_is_named_with_its_peak() -> None:
     assert "leaves a peak of 59.5 GiB" in words and "% of this batch surely fits." in words
 
 
+def test_the_line_to_write_stands_beside_it() -> None:
+    words = said(oom(), FailedModel(WEIGHTS, 2.0, 4 * GIB, (0.75, 0.8)))
+    assert words.endswith("Write `for part in batch.chunk(2): (loss_of(part) / 2).backward()`.")
+
+
 def test_what_may_not_fit_is_called_so() -> None:
     assert "Cheapest that may fit: compute the batch in 2 parts" in said(oom(room_gib=79.2))
 

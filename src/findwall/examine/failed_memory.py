@@ -82,5 +82,6 @@ def told_of(oom: OutOfMemory) -> list[Claim]:
     if oom.rung is not None:
         surely = "first-fit" if oom.rung.fits else "may-fit"
         parts = [oom.rung.claim] if oom.rung.claim is not None else []
+        figures["patch"] = oom.rung.patch or None
         return [*found, Claim(f"memory-helps/{surely}", figures, parts=parts)]
     return [*found, Claim("memory-helps/none-fits", figures)]

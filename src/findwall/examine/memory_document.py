@@ -30,6 +30,7 @@ from findwall.model.answers.memory_answer import (
     MemoryCurve,
     MemoryGrowth,
     MemoryKindRow,
+    NotPredicted,
     OutOfMemory,
 )
 from findwall.model.catalogue import NEARLY_ALL
@@ -40,6 +41,7 @@ from findwall.model.measured_run import Rank, Run
 from findwall.model.memory_history import ACTIONS, HOST, KINDS, OOM, MemoryHistory, RecordedRank
 from findwall.units import GIB
 
+NOT_PREDICTED = ("torch-compile",)
 LARGER = (2, 4)  # times the batch
 
 
@@ -133,6 +135,7 @@ def _memory(
         ],
         oom=_oom(facts),
         ladder=[rung_row(facts, one, total) for one in ladder(facts, memory_edits(), beside)],
+        not_predicted=[NotPredicted(fix, claim=Claim(f"memory-no-rung/{fix}")) for fix in NOT_PREDICTED],
         batches=_batches(facts, total),
         largest_batch=_largest(facts, total),
         curve=_curve(facts),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.fixes import memory_patches, writes_patch
 from findwall.memory.device_memory import DeviceMemoryFacts
 from findwall.memory.memory_ladder import Rung
 from findwall.model.answers.memory_answer import MemoryLineRow, MemoryRung
@@ -74,6 +75,8 @@ def rung_row(facts: DeviceMemoryFacts, one: Rung, total: int | None, peak: int |
         fits=fits(facts, one, total),
         price=one.price,
         longer_share=one.longer or None,
+        patch=memory_patches().get(one.fix, ""),
+        tries=writes_patch(one.fix),
         claim=claim,
     )
 

@@ -229,8 +229,23 @@ MEMORY = "_memory"  # how the files are called that say what fixes do to the pea
 
 def memory_edits() -> list[Any]:
     """What each file beside the fixes declares of memory, of type `memory_ladder.Edit`."""
-    modules = (importlib.import_module(place) for name, place in _files().items() if name.endswith(MEMORY))
-    return [edit for module in modules for edit in getattr(module, "RUNGS", ())]
+    return [edit for module in _of_memory() for edit in getattr(module, "RUNGS", ())]
+
+
+def memory_patches() -> dict[str, str]:
+    """The line or setting that makes each change of memory, by the id of its rung."""
+    return {fix: line for module in _of_memory() for fix, line in getattr(module, "PATCHES", {}).items()}
+
+
+def writes_patch(fix: str) -> bool:
+    """Whether `findwall try` writes it as a diff of the job's own lines."""
+    place = _files().get(fix.replace("-", "_"))
+    found = None if place is None else getattr(importlib.import_module(place), "FIX", None)
+    return found is not None and found.patch is not None
+
+
+def _of_memory() -> list[ModuleType]:
+    return [importlib.import_module(place) for name, place in _files().items() if name.endswith(MEMORY)]
 
 
 @cache

@@ -90,4 +90,10 @@ def _adapters(facts: DeviceMemoryFacts) -> Iterator[Rung]:
     yield rung("qlora", (low + high) // 2, low, high, price="training")
 
 
+PATCHES = {
+    "zero-1": "torch.distributed.optim.ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=lr)",
+    "zero-2": "torch.distributed.fsdp.fully_shard(model, reshard_after_forward=False)",
+    "zero-3": "for block in model.blocks: torch.distributed.fsdp.fully_shard(block)",
+    "qlora": 'peft.get_peft_model(model, peft.LoraConfig(target_modules="all-linear"))',
+}
 RUNGS = (_sharded, _adapters)

@@ -19,4 +19,5 @@ def _sdpa(facts: DeviceMemoryFacts) -> Iterator[Rung]:
         yield rung("sdpa", likely, most, line=found.line, count=found.times)
 
 
+PATCHES = {"sdpa": "F.scaled_dot_product_attention(query, key, value)"}
 RUNGS = (_sdpa,)

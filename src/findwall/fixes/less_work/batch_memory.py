@@ -27,4 +27,8 @@ def _smaller(facts: DeviceMemoryFacts) -> Iterator[Rung]:
     yield rung("accumulate-gradients", *peaks, price="time", count=2)
 
 
+PATCHES = {
+    "smaller-batch": "batch_size //= 2",
+    "accumulate-gradients": "for part in batch.chunk(2): (loss_of(part) / 2).backward()",
+}
 RUNGS = (_smaller,)

@@ -106,4 +106,14 @@ def _line(facts: DeviceMemoryFacts, rows: Mask) -> int:
     return int(np.bincount(of[rows] + 1, facts.walk.lives.asked[rows]).argmax()) - 1
 
 
+PATCHES = {
+    "fused-optimizer": "torch.optim.AdamW(model.parameters(), lr=lr, fused=True)",
+    "foreach-optimizer": "torch.optim.AdamW(model.parameters(), lr=lr, foreach=True)",
+    "single-tensor-optimizer": "torch.optim.AdamW(model.parameters(), lr=lr, foreach=False)",
+    "8-bit-optimizer": "bitsandbytes.optim.AdamW8bit(model.parameters(), lr=lr)",
+    "sgd-momentum": "torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)",
+    "sgd": "torch.optim.SGD(model.parameters(), lr=lr)",
+    "offload-state": "torchao.optim.CPUOffloadOptimizer(model.parameters(), torch.optim.AdamW, lr=lr)",
+    "set-to-none": "optimizer.zero_grad(set_to_none=True)",
+}
 RUNGS = (_optimizers, _set_to_none)

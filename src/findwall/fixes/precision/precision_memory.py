@@ -112,4 +112,8 @@ def _copies(facts: DeviceMemoryFacts) -> tuple[I64, I64, I64]:
     return born, died, np.concatenate([lives.asked[rows], lives.asked[rows[trained]]]) // 2
 
 
+PATCHES = {
+    "bf16-autocast": "with torch.autocast(device, torch.bfloat16):",
+    "pure-bf16": "model.to(torch.bfloat16)",
+}
 RUNGS = (_all_of_it, _autocast)

@@ -83,7 +83,17 @@ class MemoryRung(msgspec.Struct):
     fits: bool | None = None  # null: nobody knows how much there is, or the interval does not say
     price: Literal["none", "time", "numerics", "training", "ranks", "host"] = "none"  # what it costs
     longer_share: float | None = None  # by how much of the step it makes the step longer, where that is known
+    patch: str = ""  # the line or setting that makes it
+    tries: bool = False  # `findwall try --fixes FIX --write-patch FILE` makes it a diff of the job
     claim: Claim | None = None  # what `how` says, as data
+
+
+class NotPredicted(msgspec.Struct):
+    """A change that people try for memory, and whose peak no recording tells."""
+
+    fix: str
+    why: str = ""
+    claim: Claim | None = None  # what `why` says, as data
 
 
 FailureCause = Literal["size", "fragmentation", "limit", "others", "growth", "unknown"]
@@ -189,6 +199,7 @@ class Memory(msgspec.Struct):
     oom: OutOfMemory | None = None
     caught: CaughtFailures | None = None
     ladder: list[MemoryRung] = []  # what would make it smaller, the most promising first
+    not_predicted: list[NotPredicted] = []
     batches: list[MemoryBatch] = []  # larger ones
     largest_batch: float | None = (
         None  # of the recorded one that surely fits; null: nobody knows how much there is

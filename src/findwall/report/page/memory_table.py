@@ -89,4 +89,5 @@ def _row(row: tuple[str, float, int, str], whole: float, has_kind: bool) -> Mark
 
 def _ladder(memory: Memory) -> Markup:
     told = memory_text.rungs(memory) or ["Nothing that findwall knows makes this peak smaller."]
+    told += [clean(one.why) for one in memory.not_predicted]
     return section("ladder", "What makes it smaller", listed(told))

@@ -25,6 +25,8 @@ def worded(document: Diagnosis) -> Diagnosis:
     oom = document.memory.oom
     for rung in [*document.memory.ladder, *([oom.rung] if oom is not None and oom.rung is not None else [])]:
         rung.how = rung.how or spoken(rung.claim)
+    for missing in document.memory.not_predicted:
+        missing.why = missing.why or spoken(missing.claim)
     _word_advice(document)
     for seen in document.watch.ranks if document.watch is not None else []:
         seen.odd = seen.odd or spoken(seen.claim)

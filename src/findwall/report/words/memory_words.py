@@ -105,8 +105,9 @@ def _needs(claim: Claim) -> str:
 
 def _change(claim: Claim) -> str:
     """A sentence of its own behind a colon."""
-    said = spoken(claim.parts[0])
-    return said[:1].lower() + said[1:]
+    said, patch = spoken(claim.parts[0]), str(claim.figures.get("patch") or "")
+    written = f" Write `{patch}`." if patch and patch not in said else ""
+    return said[:1].lower() + said[1:] + written
 
 
 def _growth(claim: Claim) -> str:
@@ -203,6 +204,9 @@ WORDS: dict[str, Words] = {
     "memory/unknown-events": "{count:,} events are of a kind that findwall does not know; they are left out.",
     "memory/grows": "Memory grows by {grown_gib:gib} per step[[ at {places[0]}]] and is never freed, in each "
     "of {steps} steps.",
+    "memory-no-rung/torch-compile": "The peak under torch.compile is unknown: a recording of the job as it "
+    "is does not say what its kernels never write and its backward computes again. `findwall try --fixes "
+    "torch-compile` measures it.",
     "memory-rung/sdpa": _rung(
         "use scaled_dot_product_attention[[ at {places[0]}]] instead of attention written out ({count} times)"
     ),
