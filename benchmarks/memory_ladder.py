@@ -1,9 +1,11 @@
 """Whether the peak that findwall predicts for a change is the peak that the changed job has.
 
     python benchmarks/memory_ladder.py record --out DIR [--jobs a,b] [--device cuda] [--at-once 4]
-    python benchmarks/memory_ladder.py score --runs DIR [--jobs a,b] [--write]
+    python benchmarks/memory_ladder.py score --runs DIR [--jobs a,b] [--write] [--table FILE]
+    python benchmarks/memory_ladder.py all --out DIR [--within 240] [--table FILE] [--device cuda]
 
-`record` trains each job of `memory_jobs` as it is, and with each change in a fresh process; on a CPU
+`all` does both, as far as it comes within so many seconds. `record` trains each job of `memory_jobs` as it
+is, and with each change in a fresh process; on a CPU
 torch.profiler notes what the allocator did, on a GPU a snapshot, of jobs four times as wide. ZeRO's stages
 are those of torch's own libraries over a process group that sends nothing. `score` predicts every peak from
 the first recording alone. Two jobs, drawn by lot before any rule was written, are left out unless `--aside`
@@ -18,7 +20,9 @@ import json
 import os
 import random
 import sys
+import time
 import traceback
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +34,7 @@ from findwall.memory.played_memory import with_batch
 from findwall.memory.traced_history import traced_history
 from findwall.model.memory_history import SnapshotRun
 from findwall.readers.paths import open_run
+from stamped import stamp
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "memory_ladder.json"
@@ -41,7 +46,9 @@ def aside() -> set[str]:
     return set(random.Random(SEED).sample(NAMES, ASIDE))
 
 
-def record(out: Path, names: list[str], changes: list[str], device: str, at_once: int) -> None:
+def record(
+    out: Path, names: list[str], changes: list[str], device: str, at_once: int, within: float = inf
+) -> None:
     """Each in a process of its own: forked where nothing has run yet, else torch is imported every time."""
     from memory_jobs.dense_nets import JOBS as DENSE
     from memory_jobs.image_nets import JOBS as IMAGES
@@ -51,8 +58,11 @@ def record(out: Path, names: list[str], changes: list[str], device: str, at_once
 
     jobs = {**DENSE, **IMAGES, **SEQUENCES}
     out.mkdir(parents=True, exist_ok=True)
-    running = 0
-    for name, change in itertools.product(names, changes or CHANGES):
+    running, until = 0, time.monotonic() + within
+    # Every job as it is comes first: without it no change of it can be told.
+    for change, name in itertools.product(changes or CHANGES, names):
+        if time.monotonic() > until:
+            break
         if running == at_once:
             os.wait()
             running -= 1
@@ -107,7 +117,10 @@ def predictions(path: Path) -> tuple[int, dict[str, Rung]]:
 def score(runs: Path, names: list[str]) -> list[dict[str, Any]]:
     rows = []
     for name in names:
-        base = next(runs.glob(f"{name}.base.[jp][si]*"))
+        base = next(runs.glob(f"{name}.base.[jp][si]*"), None)
+        if base is None or not (runs / f"{name}.base.peak").exists():
+            print(f"{name}: not recorded")
+            continue
         recorded, found = predictions(base)
         assert recorded == int((runs / f"{name}.base.peak").read_text()), name
         for change, fix in PREDICTED.items():
@@ -172,7 +185,7 @@ def write(rows: list[dict[str, Any]], device: str, of_aside: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("what", choices=("record", "score"))
+    parser.add_argument("what", choices=("record", "score", "all"))
     parser.add_argument("--out", type=Path)
     parser.add_argument("--runs", type=Path)
     parser.add_argument("--jobs")
@@ -183,14 +196,20 @@ def main() -> None:
         "--aside", action="store_true", help="the two jobs that were kept aside, and no others"
     )
     parser.add_argument("--write", action="store_true", help=f"keep the table in {RESULTS.name}")
+    parser.add_argument("--within", type=float, default=inf, help="seconds, after which nothing is begun")
+    parser.add_argument("--table", type=Path, help="write all rows there")
     given = parser.parse_args()
     names = given.jobs.split(",") if given.jobs else [one for one in NAMES if (one in aside()) == given.aside]
-    if given.what == "record":
+    if given.what in ("record", "all"):
         changes = [one for one in given.changes.split(",") if one]
-        record(given.out, names, changes, given.device, given.at_once)
+        record(given.out, names, changes, given.device, given.at_once, given.within)
+    if given.what == "record":
         return
-    rows = score(given.runs, names)
+    rows = score(given.runs or given.out, names)
     show(rows)
+    if given.table:
+        found = {**stamp(given.device), "summary": summary(rows), "rows": rows}
+        given.table.write_text(json.dumps(found, indent=1) + "\n")
     if given.write:
         write(rows, given.device, given.aside)
 

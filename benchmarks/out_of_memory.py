@@ -22,9 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from findwall.agent.allocations.failure_claim import failure_claim
-from findwall.model.measurement import MEASUREMENT_FILE, Measurement
-from findwall.readers.run_folder import measurement_in
-from stamped import stamp
+from findwall.examine.failed_memory import looked_into, rungs_of
+from findwall.examine.memory_rows import of_snapshot
+from findwall.memory.device_memory import device_memory
+from findwall.memory.told_step import told_steps
+from findwall.model.measurement import MEASUREMENT_FILE
+from findwall.readers.run_folder import failed_rank, measurement_in
+from findwall.units import GIB
+from stamped import elsewhere, stamp
 
 HERE = Path(__file__).resolve().parent
 JOBS = HERE / "oom_jobs"
@@ -36,8 +41,11 @@ WANTED = {  # the cause, the phase in which it fails where that is one, and what
     "leak": ("growth", None, "keep-numbers"),
     "limit": ("limit", None, "raise-limit"),
 }
+MENDED_BY = {"forward": "smaller-batch", "backward": "smaller-batch", "first_update": "sgd-momentum"}
+NEAR = 0.25  # of the true peak: of a step that nobody saw end
 ON_HOST = [name for name in WANTED if name != "fragments"]
 FINDWALL = [sys.executable, "-m", "findwall", "run"]
+PEAK = "OOM_JOBS_PEAK"  # names the file that a job on a GPU writes its peak to
 EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 LIMIT_S = 60.0  # of one process
 FEWEST_S = 8.0  # less is no time for another
@@ -62,7 +70,7 @@ def ran(argv: list[str], settings: dict[str, str], limit_s: float) -> dict[str, 
         with subprocess.Popen(
             argv,
             cwd=folder,
-            env={**os.environ, **settings},
+            env={**elsewhere(), **settings, PEAK: str(Path(folder) / "peak")},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
@@ -73,8 +81,8 @@ def ran(argv: list[str], settings: dict[str, str], limit_s: float) -> dict[str, 
                 os.killpg(process.pid, 9)
                 out, err = process.communicate()
         seconds = time.monotonic() - began
-        there = (Path(folder) / "run" / "rank0" / MEASUREMENT_FILE).is_file()
-        measured = measurement_in(Path(folder) / "run", 0) if there else None
+        knows, peak = told(Path(folder) / "run"), Path(folder) / "peak"
+        knows |= {"peak_gib": float(peak.read_text()) / GIB} if peak.is_file() else {}
     found = {
         "command": argv[1:],
         "code": process.returncode,
@@ -82,14 +90,21 @@ def ran(argv: list[str], settings: dict[str, str], limit_s: float) -> dict[str, 
         "stdout": out.decode(errors="replace"),
         "stderr": err.decode(errors="replace").splitlines(),
     }
-    return found | told(measured)
+    return found | knows
 
 
-def told(measured: Measurement | None) -> dict[str, Any]:
+def told(run: Path) -> dict[str, Any]:
     """What findwall knows of the failure."""
-    if measured is None or measured.oom is None:
+    there = (run / "rank0" / MEASUREMENT_FILE).is_file()
+    measured, rank = (measurement_in(run, 0), failed_rank(run, 0)) if there else (None, None)
+    if measured is None or rank is None:
         return {}
-    oom = measured.oom
+    recorded = of_snapshot(rank)
+    devices = device_memory(recorded) if recorded is not None else []
+    oom = looked_into(rank, next(iter(devices), None))
+    assert oom is not None
+    steps = told_steps(oom, rank.failed_model) if rank.failed_model is not None else ()
+    rungs = rungs_of(steps, next(iter(devices), None)) if steps else []
     helps = [one.id.split("/")[1] for one in failure_claim(oom).parts if one.id.startswith("memory-helps/")]
     held = {row.kind: round(row.gib, 3) for row in oom.kinds}
     return {
@@ -100,6 +115,11 @@ def told(measured: Measurement | None) -> dict[str, Any]:
         "kinds_gib": held,
         "helps": helps,
         "took_s": (measured.cost.get("failure_ms") or 0.0) / 1e3 or None,
+        "room_gib": oom.room_gib,
+        "needs_gib": None if oom.needs_gib is None else [oom.needs_gib.low, oom.needs_gib.high],
+        "lines": [f"{row.line} {row.gib:.3f} GiB {row.kind}" for row in oom.lines],
+        "first": None if oom.rung is None else [oom.rung.fixes[0], oom.rung.fits, oom.rung.how],
+        "rungs_gib": {one.fix: [one.low / GIB, one.mid / GIB, one.high / GIB] for one in rungs},
     }
 
 
@@ -126,6 +146,7 @@ def against(plain: dict[str, Any], watched: dict[str, Any], on_device: bool) -> 
 def judged(rows: dict[str, dict[str, Any]], on_device: bool) -> list[tuple[str, list[bool | None]]]:
     """Each line of what must hold, with what was seen of it; None where nothing was."""
     same, causes, helps, times, mends = [], [], [], [], []
+    lines, first, peaks = [], [], []
     for name in WANTED if on_device else ON_HOST:
         cause, phase, rung = WANTED[name]
         if not on_device and cause != "growth":
@@ -143,6 +164,12 @@ def judged(rows: dict[str, dict[str, Any]], on_device: bool) -> list[tuple[str, 
             causes.append(right)
             helps.append(rung in one.get("helps", ()))
             times.append((one.get("took_s") or 9e9) <= AT_MOST_S)
+            if cause in ("size", "limit"):
+                first.append(bool(one.get("first")))
+            if way == "memory" and on_device:
+                lines.append(bool(one.get("lines")))
+            if way == "memory" and name in MENDED_BY and mended is not None and "peak_gib" in mended:
+                peaks.append(near(one.get("rungs_gib", {}).get(MENDED_BY[name]), mended["peak_gib"]))
         mends.append(None if mended is None else mended["code"] == 0)
     return [
         ("exit code, traceback and stdout are the plain job's", same),
@@ -150,7 +177,16 @@ def judged(rows: dict[str, dict[str, Any]], on_device: bool) -> list[tuple[str, 
         ("what helps is named", helps),
         ("what is named runs", mends),
         (f"at most {AT_MOST_S:.0f} s where the job ends", times),
+        ("a change that fits, or may, is named where the step is too large", first),
+        ("lines that hold most are named with --memory", lines),
+        (f"the mended job's peak is as predicted, within {NEAR:.0%} of the interval", peaks),
     ]
+
+
+def near(predicted: list[float] | None, true: float) -> bool | None:
+    if predicted is None:
+        return None
+    return (1 - NEAR) * predicted[0] <= true <= (1 + NEAR) * predicted[2]
 
 
 def shown(rows: dict[str, dict[str, Any]]) -> None:
@@ -159,10 +195,19 @@ def shown(rows: dict[str, dict[str, Any]]) -> None:
         for way in [one for one in WAYS if one in found]:
             one = found[way]
             marks = "".join("-x"[one[key]] for key in one if key.startswith("same_"))
-            tells = (one.get("cause", ""), one.get("phase", ""), one.get("took_s", ""), one.get("helps", ""))
+            keys = ("cause", "phase", "took_s", "helps")
+            tells = " ".join(str(one.get(key, "")) for key in keys)
             added = one.get("added_s", "")
-            said = f"{added:>7}{marks:>6}  {' '.join(map(str, tells))}"
+            said = f"{added:>7}{marks:>6}  {tells}"
             print(f"{name:13}{way:9}{one['code']:>5}{one['seconds']:>7.1f}{said}".rstrip())
+    print(f"\n{'job':13}{'room':>8}  {'needs GiB':18}{'mended':>8}  predicted of it; first; lines")
+    for name, found in rows.items():
+        one, peak = found.get("memory", {}), found.get("mended", {}).get("peak_gib")
+        needs = " to ".join(f"{value:.1f}" for value in one.get("needs_gib") or [])
+        rung = [round(value, 1) for value in one.get("rungs_gib", {}).get(MENDED_BY.get(name, ""), [])]
+        tells = f"{rung}; {(one.get('first') or ['-'])[:2]}; {one.get('lines', [])}"
+        true = "-" if peak is None else f"{peak:.1f}"
+        print(f"{name:13}{one.get('room_gib') or 0:>8.1f}  {needs:18}{true:>8}  {tells}")
 
 
 def main() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any
+
+import findwall
 
 ASKED = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
 
@@ -17,7 +20,8 @@ def stamp(device: str) -> dict[str, Any]:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": device,
         "python": platform.python_version(),
-        **{name: version(name) for name in ("torch", "findwall")},
+        "torch": version("torch"),
+        "findwall": findwall.__version__,  # it may lie beside, installed nowhere
     }
     if device == "cpu":
         return found | {"gpu": None}
@@ -26,3 +30,9 @@ def stamp(device: str) -> dict[str, Any]:
         gpu, driver = (word.strip() for word in said.splitlines()[0].split(","))
         return found | {"gpu": gpu, "driver": driver}
     return found | {"gpu": None}
+
+
+def elsewhere() -> dict[str, str]:
+    """The environment of a process in another folder: it finds modules where this one does."""
+    places = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, places))}

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from stamped import stamp
+from stamped import elsewhere, stamp
 
 HERE = Path(__file__).resolve().parent
 JOBS = HERE / "sweep_jobs"
@@ -142,7 +142,7 @@ def sweep(name: str, folder: Path, tiny: bool, within: float) -> None:
 def bounded(command: list[str], cwd: Path, limit_s: float) -> str:
     """One process; what it said, or that there was no time for it. SIGINT lets findwall end its own."""
     with subprocess.Popen(
-        command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command, cwd=cwd, env=elsewhere(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         try:
             said, _ = process.communicate(timeout=limit_s)

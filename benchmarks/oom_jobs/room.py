@@ -3,6 +3,7 @@ memory that the process may not go beyond (OOM_JOBS_DEVICE=cpu)."""
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import importlib
 import os
@@ -16,6 +17,7 @@ M_MMAP_THRESHOLD = -3
 
 
 def total_memory() -> int:
+    atexit.register(_tell_peak)
     if DEVICE == "cuda":
         return int(torch.cuda.mem_get_info()[1])
     _limit_host(ON_HOST)
@@ -39,3 +41,10 @@ def _limit_host(room: int) -> None:
         held = next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmData:"))
     if resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY:
         resource.setrlimit(resource.RLIMIT_DATA, (held + room, held + room))
+
+
+def _tell_peak() -> None:
+    """What the job's tensors took at the most, where somebody asks for it."""
+    if DEVICE == "cuda" and "OOM_JOBS_PEAK" in os.environ:
+        with open(os.environ["OOM_JOBS_PEAK"], "w", encoding="ascii") as file:
+            file.write(str(torch.cuda.max_memory_allocated()))

@@ -42,7 +42,7 @@ from findwall.apply.registry import REGISTRY
 from findwall.model.claims import Claim
 from findwall.units import ms
 
-FAILURE_AT_MOST_S = 1.0  # that a job waits which has run out of memory
+FAILURE_AT_MOST_S = 0.9  # that a job waits which has run out of memory: a second, with what ends it
 OTHERS_S = 10.0  # that the rank which speaks waits at a job's end for the others. Chosen by hand.
 
 WAITS = "the job has not imported torch yet"

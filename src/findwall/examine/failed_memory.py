@@ -43,12 +43,12 @@ def _first(
 ) -> MemoryRung | None:
     """The first that surely fits, else the first that may."""
     peak = sum(one.peak_bytes for one in steps) // len(steps)
-    rows = [rung_row(steps[0], one, room, peak) for one in _both(steps, recorded)]
+    rows = [rung_row(steps[0], one, room, peak) for one in rungs_of(steps, recorded)]
     surely = next((row for row in rows if row.fits), None)
     return surely or next((row for row in rows if row.fits is None), None)
 
 
-def _both(steps: tuple[DeviceMemoryFacts, ...], recorded: DeviceMemoryFacts | None) -> list[Rung]:
+def rungs_of(steps: tuple[DeviceMemoryFacts, ...], recorded: DeviceMemoryFacts | None) -> list[Rung]:
     """The rungs of every such step as one, in the order of the first."""
     edits = memory_edits()
     found = [{one.fix: one for one in ladder(step, edits, recorded)} for step in steps]
