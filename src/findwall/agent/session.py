@@ -13,12 +13,14 @@ from pathlib import Path
 from time import perf_counter_ns
 from types import ModuleType
 
+from findwall.agent.allocations.failed_requests import failure_in
 from findwall.agent.allocations.failure_claim import caught_claim, failure_claim
 from findwall.agent.allocations.first_steps import FirstSteps
 from findwall.agent.appointment import Appointment
 from findwall.agent.ending import analyst
 from findwall.agent.ending.analyst import Analyst, say_failure
 from findwall.agent.ending.closing import closing_line
+from findwall.agent.ending.helper_process import Process
 from findwall.agent.ending.measuring_again import FASTER, SAID, Again, came_too_early
 from findwall.agent.ending.runfolder import RunFolder, open_folder
 from findwall.agent.ending.statusline import StatusLine
@@ -68,6 +70,7 @@ class Session:
         self._effects = effects or Effects({})
         self.rank = this_rank()
         self._arm = TrialArm.of_environment(self.rank)
+        self._saying: tuple[Process, int] | None = None  # what would have fitted, and since when
         self._writes = Writes.of_environment() if self.rank.speaks else None
         self.off = False
         self.gate = Gate()
@@ -399,6 +402,8 @@ class Session:
             return
         self._closed = True
         if not self.off:
+            with suppress(Exception):  # a process more, where memory has just ended
+                self._begin_to_say(error)
             with suppress(Exception):  # words are made of modules that are loaded now, in little memory
                 self._tell_memory(error)
             self.guard(self._write_effects)
@@ -451,9 +456,9 @@ class Session:
             engine.keep_memory()
         if self._folder is None or not self.rank.speaks:
             return
-        if engine.oom is not None and self.options.verdict and not self._analyst.is_at_work:
+        if self._saying is not None:
             with suppress(Exception):  # a process more, where memory has just ended
-                self._say_failure(engine, self._folder)
+                self._wait_for_said(engine, self._folder)
         if failure:
             self._end_after_failure(failure)
         else:
@@ -461,11 +466,23 @@ class Session:
                 self._begin_verdict()
             self._analyst.end()
 
-    def _say_failure(self, engine: Engine, folder: RunFolder) -> None:
-        """What takes a process: within what is left of the time that a job's failure may take."""
-        spent_ms, began = float(engine.record.cost.get("failure_ms", 0.0)), perf_counter_ns()
-        say_failure(folder.path, self.rank.rank, max(FAILURE_AT_MOST_S - spent_ms / 1e3, 0.0))
-        engine.record.cost["failure_ms"] = spent_ms + ms(perf_counter_ns() - began)
+    def _begin_to_say(self, error: BaseException | None) -> None:
+        """What takes a process is begun at once: its modules load while the job looks at itself."""
+        can = self.options.verdict and self.rank.speaks and not self._analyst.is_at_work
+        if can and self._folder is not None and self.engine is not None and failure_in(error) is not None:
+            self._saying = say_failure(self._folder.path, self.rank.rank), perf_counter_ns()
+
+    def _wait_for_said(self, engine: Engine, folder: RunFolder) -> None:
+        """Within what is left of the time that a job's failure may take."""
+        assert self._saying is not None
+        (process, began), self._saying = self._saying, None
+        if engine.oom is None:
+            process.kill()
+            return
+        spent_s = (perf_counter_ns() - began) / 1e9
+        if not analyst.wait(process, max(FAILURE_AT_MOST_S - spent_s, 0.0)):
+            say(f"`findwall read {folder.path}` says which lines hold most of it, and what would fit")
+        engine.record.cost["failure_ms"] = ms(perf_counter_ns() - began)
         folder.write_measurement(engine.record)
 
     def _end_after_failure(self, failure: str) -> None:

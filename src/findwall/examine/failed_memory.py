@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from findwall.examine.memory_rows import line_rows, rung_row
+from findwall.examine.memory_rows import fits, line_rows, rung_row
 from findwall.fixes import memory_edits
 from findwall.memory.device_memory import DeviceMemoryFacts
 from findwall.memory.memory_ladder import Rung, ladder
 from findwall.memory.played_memory import largest_batch
 from findwall.memory.told_step import told_steps
 from findwall.model.answers.memory_answer import MemoryRung, OutOfMemory
-from findwall.model.claims import Claim, Figure, Range, lines
+from findwall.model.claims import Claim, Figure, Range, known, lines
 from findwall.model.measured_run import Rank
 from findwall.units import GIB
 
@@ -43,9 +43,10 @@ def _first(
 ) -> MemoryRung | None:
     """The first that surely fits, else the first that may."""
     peak = sum(one.peak_bytes for one in steps) // len(steps)
-    rows = [rung_row(steps[0], one, room, peak) for one in rungs_of(steps, recorded)]
-    surely = next((row for row in rows if row.fits), None)
-    return surely or next((row for row in rows if row.fits is None), None)
+    told = [(fits(steps[0], one, room), one) for one in rungs_of(steps, recorded)]
+    chosen = next((one for surely, one in told if surely), None)
+    chosen = chosen or next((one for may, one in told if may is None), None)
+    return None if chosen is None else rung_row(steps[0], chosen, room, peak)
 
 
 def rungs_of(steps: tuple[DeviceMemoryFacts, ...], recorded: DeviceMemoryFacts | None) -> list[Rung]:
@@ -82,6 +83,8 @@ def told_of(oom: OutOfMemory) -> list[Claim]:
     if oom.rung is not None:
         surely = "first-fit" if oom.rung.fits else "may-fit"
         parts = [oom.rung.claim] if oom.rung.claim is not None else []
-        figures["patch"] = oom.rung.patch or None
-        return [*found, Claim(f"memory-helps/{surely}", figures, parts=parts)]
+        return [
+            *found,
+            Claim(f"memory-helps/{surely}", figures, known(patch=oom.rung.patch or None), parts=parts),
+        ]
     return [*found, Claim("memory-helps/none-fits", figures)]

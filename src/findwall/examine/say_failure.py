@@ -6,6 +6,7 @@ A process of its own, which the job waits for, though not for long: the trace, i
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 from findwall.examine.failed_memory import looked_into, told_of
@@ -15,11 +16,15 @@ from findwall.readers.run_folder import failed_rank
 from findwall.report.printable_names import clean
 from findwall.report.words import spoken
 
+WAITS_S, LOOK_S = 2.0, 0.02  # for what the job writes last; by hand
+
 
 def main(folder: Path, number: int) -> None:
-    rank = failed_rank(folder, number)
-    if rank is None:
-        return
+    until = time.monotonic() + WAITS_S
+    while (rank := failed_rank(folder, number)) is None:
+        if time.monotonic() > until:
+            return
+        time.sleep(LOOK_S)
     recorded = of_snapshot(rank)
     devices = [] if recorded is None else device_memory(recorded)
     oom = looked_into(rank, next(iter(devices), None))

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from findwall.memory.device_memory import DeviceMemoryFacts
+from findwall.model.answers.memory_answer import MemoryPrice
 
 TENTHS = 10  # of the peak: changes that differ by less are alike
 WORTH_A_RUNG = 0.01  # of the peak: less is within what a prediction misses
 
 
-Price = Literal["none", "time", "numerics", "training", "ranks", "host"]
 # What a person gives up least for comes first: nothing; then time or bits; then another training or machine.
-_CHEAP: tuple[tuple[Price, ...], ...] = (("none",), ("time", "numerics"), ("training", "ranks", "host"))
+_CHEAP: tuple[tuple[MemoryPrice, ...], ...] = (("none",), ("time", "numerics"), ("training", "ranks", "host"))
 # What is alike otherwise comes in the order in which people are told to try it.
 _TRIED = (
     *("set-to-none", "sdpa", "fused-optimizer", "foreach-optimizer", "single-tensor-optimizer"),
@@ -31,7 +31,7 @@ class Rung(msgspec.Struct, frozen=True):
     low: int
     mid: int
     high: int
-    price: Price = "none"
+    price: MemoryPrice = "none"
     longer: float = 0.0  # by how much of the step it makes the step longer
     line: int = -1  # of the job that it concerns; -1: nobody knows it
     count: int = 0  # of what it concerns: blocks, attentions, parts of a batch, ranks

@@ -18,7 +18,13 @@ from typing import Any, get_args
 import msgspec
 from msgspec.structs import replace
 
-from findwall.model.answers.memory_answer import FailureCause, MemoryKind, MemoryOf, MemoryPhase
+from findwall.model.answers.memory_answer import (
+    FailureCause,
+    MemoryKind,
+    MemoryOf,
+    MemoryPhase,
+    MemoryPrice,
+)
 from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF, WALLS
 from findwall.model.causes import UNKNOWN
 from findwall.model.claims import TEXT, Claim, Evidence
@@ -65,6 +71,7 @@ OWN = frozenset(
         *("saving", "evaluation", "loader-start", "steps", "start-up", "other", "nvidia-smi topo -m"),
         "rocm-smi --showtopo",
         *(*get_args(MemoryKind), *get_args(MemoryPhase), *get_args(FailureCause), *get_args(MemoryOf)),
+        *get_args(MemoryPrice),
     }
 )
 # Keys of dictionaries in the document: what stands under others goes.
@@ -239,6 +246,8 @@ class _Pen:
             return name if public.is_shape(name) else ""
         if stem.endswith("_type"):
             return name if public.is_format(name) else self.renamed(name, "type")
+        if stem == "patch":  # a line to write: of a change that is named already
+            return ""
         if stem == "stall":
             return name if name in STALLS else "unknown"
         if stem == "optimizer":

@@ -184,13 +184,10 @@ def write_late(folder: Path, options: Options) -> None:
         shutil.copyfile(document, options.json)
 
 
-def say_failure(folder: Path, rank: int, within_s: float) -> None:
-    """What would have fitted, worked out while the job that died waits, and no longer."""
-    stderr = 2 if is_open(2) else os.open(os.devnull, os.O_WRONLY)
+def say_failure(folder: Path, rank: int) -> Process:
+    """Begin to work out what would have fitted, of what the job that dies has yet to write."""
     command = [sys.executable, "-m", "findwall.examine.say_failure", str(folder), str(rank)]
-    process = _start(command, folder, stderr, stderr)
-    if not wait(process, within_s):
-        say(f"`findwall read {folder}` says which lines hold most of it, and what would fit")
+    return _start(command, folder, 2, 2)
 
 
 def probe(folder: Path, options: Options) -> None:

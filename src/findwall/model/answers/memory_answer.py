@@ -74,6 +74,9 @@ class MemoryGrowth(msgspec.Struct):
     full_in_s: float | None = None  # from when it was last looked at
 
 
+MemoryPrice = Literal["none", "time", "numerics", "training", "ranks", "host"]
+
+
 class MemoryRung(msgspec.Struct):
     """A change that makes the peak smaller, and what it would be."""
 
@@ -81,7 +84,7 @@ class MemoryRung(msgspec.Struct):
     peak_gib: Range
     how: str = ""
     fits: bool | None = None  # null: nobody knows how much there is, or the interval does not say
-    price: Literal["none", "time", "numerics", "training", "ranks", "host"] = "none"  # what it costs
+    price: MemoryPrice = "none"  # what it costs
     longer_share: float | None = None  # by how much of the step it makes the step longer, where that is known
     patch: str = ""  # the line or setting that makes it
     tries: bool = False  # `findwall try --fixes FIX --write-patch FILE` makes it a diff of the job

@@ -105,7 +105,7 @@ def _needs(claim: Claim) -> str:
 
 def _change(claim: Claim) -> str:
     """A sentence of its own behind a colon."""
-    said, patch = spoken(claim.parts[0]), str(claim.figures.get("patch") or "")
+    said, patch = spoken(claim.parts[0]), claim.names.get("patch", "")
     written = f" Write `{patch}`." if patch and patch not in said else ""
     return said[:1].lower() + said[1:] + written
 
