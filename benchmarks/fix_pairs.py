@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from findwall.trial.arms_in_turn import Arm, Outcome, Plan, Process, Sample, Trial, fresh, run_trial
-from findwall.trial.statistics import compare
+from findwall.trial.statistics import prove
 
 ZOO = Path(__file__).resolve().parent / "zoo"
 PLAIN = "plain"
@@ -233,7 +233,7 @@ def fixed_row(plain: Outcome, fixed: Outcome) -> dict[str, Any]:
     found = row_of(fixed)
     if plain.median_ms and fixed.median_ms:
         found["speedup"] = rounded(plain.median_ms / fixed.median_ms)
-    interval = compare(plain.runs_ms, fixed.runs_ms)
+    interval = prove(plain.runs_ms, fixed.runs_ms)
     if interval is not None:
         found["low"], found["high"] = rounded(interval.low), rounded(interval.high)
     return found

@@ -243,9 +243,7 @@ class Registry:
                 del self._spots[key]
         return as_it_was
 
-    def set(
-        self, by: str, home: Any, name: str, value: Any, *, past_trace: str = "", past_end: str = ""
-    ) -> Put:
+    def set(self, by: str, home: Any, name: str, value: Any) -> Put:
         """Set an attribute to a plain value."""
         own = vars(home).get(name, _ABSENT)
         setattr(home, name, value)
@@ -255,7 +253,7 @@ class Registry:
                 _put_back(home, name, own)
             return vars(home).get(name, _ABSENT) is own
 
-        return self.hold(by, _spelled(home, name), take_back, past_trace=past_trace, past_end=past_end)
+        return self.hold(by, _spelled(home, name), take_back)
 
     def add(
         self,

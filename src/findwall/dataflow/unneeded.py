@@ -40,7 +40,7 @@ def unneeded(facts: WorkFacts, graph: Joined | None) -> tuple[Unneeded, ...]:
         added = unused_gradients(facts)
         if added is None:
             return ()
-        return (Unneeded("gradients", added.atoms, added.op, 0, "", added.parameters, by_graph=False),)
+        return (Unneeded("gradients", added.atoms, added.op, 0, "", added.parameters),)
     if written_unseen(graph.flow):
         return ()
     return _by_graph(facts, graph)

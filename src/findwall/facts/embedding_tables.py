@@ -128,9 +128,7 @@ def _elsewhere(facts: WorkFacts, shape: Shape) -> bool:
 
 def _inside(facts: StepFacts, ops: I64, pattern: re.Pattern[str]) -> Bool:
     """Which ops lie inside a row of such a name."""
-    around = nearest(
-        facts.timeline, facts.links.parent, facts.timeline.named(pattern)[facts.timeline.events.name]
-    )
+    around = nearest(facts.links.parent, facts.timeline.named(pattern)[facts.timeline.events.name])
     return (ops >= 0) & (around[np.maximum(ops, 0)] >= 0)
 
 

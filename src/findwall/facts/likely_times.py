@@ -220,12 +220,12 @@ def layout_with(facts: StepFacts, made: frozenset[str]) -> str:
     return "nhwc" if "channels-last" in made or compiles(made) else layout_now(facts)
 
 
-def in_layout(facts: Facts, layout: str) -> Change:
-    """Batch norms in another layout, faster or slower as their kernels are there."""
+def norms_channels_last(facts: Facts) -> Change:
+    """Batch norms in the other layout, faster or slower as their kernels are there."""
     every = np.arange(len(facts.atoms.index))
     atoms = every[batch_norms(facts, every)]
     width = "bf16" if is_narrow(facts) else "fp32"
-    return to_likely(facts, atoms, batch_norm_ns(facts, atoms, layout, width, np.ones(len(atoms))))
+    return to_likely(facts, atoms, batch_norm_ns(facts, atoms, "nhwc", width, np.ones(len(atoms))))
 
 
 def batch_norm_ns(facts: Facts, atoms: I64, layout: str, width: str, left: F64) -> F64:

@@ -175,7 +175,7 @@ def under_convolution(facts: WorkFacts) -> Bool:
     """Atoms that a convolution, or the backward of one, launched."""
     events = facts.timeline.events
     convolutions = events.is_kind(Kind.OP) & facts.timeline.named(_CONVOLUTION)[events.name]
-    around = nearest(facts.timeline, facts.links.parent, convolutions)
+    around = nearest(facts.links.parent, convolutions)
     op = facts.kernels.op[facts.atoms.index]
     return (op >= 0) & (around[np.maximum(op, 0)] >= 0)
 

@@ -79,7 +79,7 @@ def calls_around(facts: WorkFacts, atoms: I64, names: frozenset[str]) -> I64:
     ops = facts.kernels.op[facts.atoms.index[atoms]]
     if not calls.any():
         return np.full(len(ops), -1, np.int64)
-    around = nearest(facts.timeline, links.parent, calls)
+    around = nearest(links.parent, calls)
     forward = np.where(ops >= 0, links.forward[np.maximum(ops, 0)], -1)
     own = np.where(ops >= 0, around[np.maximum(ops, 0)], -1)
     return np.where((own < 0) & (forward >= 0), around[np.maximum(forward, 0)], own)

@@ -19,6 +19,7 @@ from findwall.step.step_facts import Links, StepFacts, rows_matching
 from findwall.units import NOT_ZERO_NS, NS_PER_S, format_share
 from findwall.work.work_facts import WorkFacts
 
+MODULES_TOLD = 20  # those that take longest
 PHASES = ("loader", "copy", "forward", "backward", "comms", "optimizer", "other")
 # Idle time that is a phase of its own, whatever the device does next.
 _IDLE_PHASE = {
@@ -92,11 +93,11 @@ def _in_module(facts: StepFacts, rows: I64) -> Bool:
     )
     if not frames.any():
         return np.zeros(len(rows), bool)
-    inside: Bool = nearest(facts.timeline, facts.links.parent, frames)[np.maximum(launch, 0)] >= 0
+    inside: Bool = nearest(facts.links.parent, frames)[np.maximum(launch, 0)] >= 0
     return inside & (launch >= 0)
 
 
-def split_by_module(facts: Facts, most: int = 20) -> dict[str, float]:
+def split_by_module(facts: Facts) -> dict[str, float]:
     """Device time by module where the trace recorded a hierarchy; empty otherwise."""
     ops = facts.kernels.op[facts.atoms.index]
     extras = np.where(ops >= 0, facts.timeline.events.extra[np.maximum(ops, 0)], -1)
@@ -106,7 +107,7 @@ def split_by_module(facts: Facts, most: int = 20) -> dict[str, float]:
         if extra is not None and extra.module:
             spent = float(facts.own[extras == extra_id].sum())
             total[extra.module] = total.get(extra.module, 0.0) + spent
-    return dict(sorted(total.items(), key=lambda item: -item[1])[:most])
+    return dict(sorted(total.items(), key=lambda item: -item[1])[:MODULES_TOLD])
 
 
 # -- by device and stream ------------------------------------------------------------------------------

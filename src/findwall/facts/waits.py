@@ -176,15 +176,15 @@ def common_sync(facts: StepFacts) -> str | None:
     return facts.timeline.names[int(names[np.argmax(counts)])] if len(names) else None
 
 
-def idle_in_front(facts: Facts, cause: str, atoms: I64) -> float:
-    """Idle time of one cause in front of these kernels, in ms a step."""
-    positions, amounts = facts.idle_rows(cause)
+def launch_idle_before(facts: Facts, atoms: I64) -> float:
+    """Waiting for launches in front of these kernels, in ms a step."""
+    positions, amounts = facts.idle_rows("launch-bound")
     return ms(float(amounts[np.isin(facts.queue.row[positions], rows_of(facts, atoms))].sum()))
 
 
 def optimizer_launches(facts: Facts) -> float:
     """Waiting for the optimizer's own launches, in ms a step: nothing done to the model changes it."""
-    waited = idle_in_front(facts, "launch-bound", np.flatnonzero(of_class(facts, "optimizer")))
+    waited = launch_idle_before(facts, np.flatnonzero(of_class(facts, "optimizer")))
     return min(waited, facts.recoverable_ms("launch-bound") or 0.0)
 
 

@@ -92,10 +92,10 @@ def contention(cpu: CpuUse | None, when: str = "while the steps were timed") -> 
     ]
 
 
-def watch(seconds: float = WATCHED_S) -> CpuUse | None:
+def watch() -> CpuUse | None:
     """The same over a moment in which this process does nothing."""
     first = look()
-    sleep(seconds)
+    sleep(WATCHED_S)
     return between(first, look())
 
 

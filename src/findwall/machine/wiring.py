@@ -63,7 +63,7 @@ def read_topology(
     acs = acs_bridges(host, [path for path in paths.values() if path], lambda: ask.has_time)
     return Topology(
         gpus=gpus,
-        pairs=tuple(_pair(ask, host, one, other, paths) for one, other in combinations(gpus, 2)),
+        pairs=tuple(_pair(ask, one, other, paths) for one, other in combinations(gpus, 2)),
         nics=nics,
         acs=acs,
         is_virtual=_is_virtual(host)
@@ -115,7 +115,6 @@ def _far_end(ask: Question, handle: Any, number: int) -> NvLink:
 
 def _pair(
     ask: Question,
-    host: Host,
     one: TopologyGpu,
     other: TopologyGpu,
     paths: dict[int, tuple[str, ...] | None],

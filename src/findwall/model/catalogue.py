@@ -53,7 +53,6 @@ MAJORITY_SHARE = 0.5  # of a whole: what "most of it" means
 # The causes that mean "nothing left to recover": the happy walls.
 ROOFS = ("at-the-roof", "memory-roof")
 
-QUESTIONS = ("stable", "busy", "matmul", "peak")
 
 # Which of the four questions, asked in order, a cause answers: earlier ones win a near tie.
 QUESTION_OF: dict[str, int] = {

@@ -120,7 +120,6 @@ class Unneeded(msgspec.Struct, frozen=True):
     ops: int  # of a step; 0 unknown
     place: str  # the job's own line; empty where nobody knows it
     gradients: int = 0  # parameters whose gradient nobody takes away, of a step
-    by_graph: bool = True  # else by gradients that are only added up
     # Where rows are too many:
     left: F64 | None = None  # for each atom, the share that has to be done; under a mask by whole blocks
     through: F64 | None = None  # for each atom under a mask, the share of positions that it lets through

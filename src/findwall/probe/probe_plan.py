@@ -81,7 +81,7 @@ def variant(facts: WorkFacts, unit: Unit, made: Made) -> str:
         fix, name = INSTEAD[unit.kind]
         parts = [_format(facts, unit, made), name] if fix in made else []
     else:
-        parts = [_format(facts, unit, made), _layout(facts, unit, made)]
+        parts = [_format(facts, unit, made), _layout(unit, made)]
         parts.append("padded" if unit.odd and made & {"pad-shapes", *COMPILERS} else "")
         parts.append("tuned" if unit.tuned else "")
     return "+".join(part for part in parts if part) or AS_IS
@@ -141,7 +141,7 @@ def _format(facts: WorkFacts, unit: Unit, made: Made) -> str:
     return "tf32" if multiplies_so or unit.math == "tf32" else ""
 
 
-def _layout(facts: StepFacts, unit: Unit, made: Made) -> str:
+def _layout(unit: Unit, made: Made) -> str:
     """A compiler turns images for convolutions, and writes the norms' kernels itself."""
     turns = "channels-last" in made or (unit.kind == "conv" and bool(made & COMPILERS))
     return "nhwc" if unit.nchw and turns else ""

@@ -53,13 +53,16 @@ def parse(kind: str, name: str, text: str, **links: tuple[str, ...]) -> Page:
     )
 
 
-def to_text(page: Page, width: int = 80) -> str:
+WIDTH = 80  # columns
+
+
+def to_text(page: Page) -> str:
     """The page for a terminal."""
-    blocks = [f"{page.name} ({page.kind})", _wrap(page.summary, width)]
+    blocks = [f"{page.name} ({page.kind})", _wrap(page.summary, WIDTH)]
     for heading, body in page.sections:
-        wrapped = textwrap.indent(_wrap(body, width - 2), "  ")
+        wrapped = textwrap.indent(_wrap(body, WIDTH - 2), "  ")
         blocks.append(f"{heading}\n{wrapped}" if heading else wrapped)
-    blocks += [_wrap(f"{label.capitalize()}: {', '.join(names)}", width) for label, names in page.links]
+    blocks += [_wrap(f"{label.capitalize()}: {', '.join(names)}", WIDTH) for label, names in page.links]
     return "\n\n".join(blocks) + "\n"
 
 

@@ -218,13 +218,16 @@ def _fold(rows: list[BudgetRow]) -> BudgetRow:
     )
 
 
-def evidence(diagnosis: Diagnosis, most: int = 3) -> list[str]:
+EVIDENCE_SHOWN = 3
+
+
+def evidence(diagnosis: Diagnosis) -> list[str]:
     """The lines that carry the verdict."""
     cause = diagnosis.wall.cause
     if diagnosis.watch is not None:
-        return watched_text.lines(diagnosis.watch)[:most] if cause else []
+        return watched_text.lines(diagnosis.watch)[:EVIDENCE_SHOWN] if cause else []
     found = [item for row in diagnosis.budget if cause and row.cause == cause for item in row.evidence]
-    return [_evidence(item) for item in found[:most]]
+    return [_evidence(item) for item in found[:EVIDENCE_SHOWN]]
 
 
 def known(diagnosis: Diagnosis) -> list[str]:

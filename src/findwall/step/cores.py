@@ -39,7 +39,7 @@ DISPATCH_NS = 4_000
 WORKS_NS = 200_000
 
 
-def cores_as_device(timeline: Timeline, device_name: str = "CPU") -> Timeline:
+def cores_as_device(timeline: Timeline) -> Timeline:
     """The timeline with a kernel row, and the call that issued it, for every op that computes."""
     rows = computing(timeline)
     events = timeline.events
@@ -67,7 +67,7 @@ def cores_as_device(timeline: Timeline, device_name: str = "CPU") -> Timeline:
         inputs=blank.astype(np.int32),
         extra=blank.astype(np.int32),
     )
-    header = replace(timeline.header, devices=(DeviceProperties(0, device_name),))
+    header = replace(timeline.header, devices=(DeviceProperties(0, "CPU"),))
     return replace(timeline, events=_stack(events, calls, kernels), header=header)
 
 
@@ -102,7 +102,7 @@ def computing(timeline: Timeline) -> I64:
     computes[ops] = inner[ops] <= MAJORITY_SHARE * events.duration[ops]
     alone = _longest_alone(events, ops, above)
     computes[ops] |= (alone >= WORKS_NS) & (alone >= FAIR_PART * events.duration[ops])
-    around = nearest(timeline, links.parent, computes)
+    around = nearest(links.parent, computes)
     ops = ops[computes[ops] & (np.where(links.parent >= 0, around[links.parent], -1) < 0)[ops]]
     ranges = timeline.rows_named(LOADER, Kind.ANNOTATION, Kind.OP, Kind.PYTHON)
     loading = union(events.start[ranges], events.end[ranges])

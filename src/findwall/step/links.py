@@ -38,7 +38,7 @@ def link(timeline: Timeline) -> Links:
     """Work out every reference of one timeline, once."""
     known = link_launches(timeline)
     parent, launch = _nest(timeline), known.launch
-    nearest_op = nearest(timeline, parent, timeline.events.is_kind(Kind.OP, Kind.CAPTURED))
+    nearest_op = nearest(parent, timeline.events.is_kind(Kind.OP, Kind.CAPTURED))
     op = nearest_op.copy()
     device = timeline.rows(*DEVICE_KINDS)
     issued = device[launch[device] >= 0]
@@ -98,7 +98,7 @@ def _nest(timeline: Timeline) -> I64:
     return parent
 
 
-def nearest(timeline: Timeline, parent: I64, wanted: Bool) -> I64:
+def nearest(parent: I64, wanted: Bool) -> I64:
     """For each host row the nearest row at or above it that is wanted, by pointer doubling."""
     count = len(parent)
     here = np.arange(count)
@@ -119,7 +119,7 @@ def runs_in(timeline: Timeline, links: Links, calls: I64) -> I64:
     """For each host row the innermost of these that it is or runs in; -1 none."""
     wanted = np.zeros(len(timeline.events), bool)
     wanted[calls] = True
-    return nearest(timeline, links.parent, wanted)
+    return nearest(links.parent, wanted)
 
 
 def issuers(timeline: Timeline, links: Links, rows: I64) -> I64:
@@ -134,7 +134,7 @@ def _backward(timeline: Timeline, parent: I64) -> Bool:
     """Host rows of the autograd engine: under its ranges; where a trace has none (torch 1.8), under its
     nodes, and the threads that run little else."""
     events = timeline.events
-    below = nearest(timeline, parent, timeline.named(ENGINE_RANGE)[events.name]) >= 0
+    below = nearest(parent, timeline.named(ENGINE_RANGE)[events.name]) >= 0
     if below.any():
         return below
     nodes = events.is_kind(Kind.OP) & timeline.named(_NODE)[events.name]
@@ -145,7 +145,7 @@ def _backward(timeline: Timeline, parent: I64) -> Bool:
     ran = np.bincount(events.thread[outermost], minlength=threads)
     engines = np.bincount(events.thread[outermost & nodes], minlength=threads) > MAJORITY_SHARE * ran
     host = events.is_kind(*NESTING_KINDS)
-    return (nearest(timeline, parent, nodes) >= 0) | (host & engines[np.maximum(events.thread, 0)])
+    return (nearest(parent, nodes) >= 0) | (host & engines[np.maximum(events.thread, 0)])
 
 
 def _forward_ops(timeline: Timeline, parent: I64, backward: Bool) -> I64:
@@ -156,7 +156,7 @@ def _forward_ops(timeline: Timeline, parent: I64, backward: Bool) -> I64:
     """
     events = timeline.events
     numbered = events.is_kind(Kind.OP) & (events.sequence >= 0)
-    node = nearest(timeline, parent, numbered & backward)
+    node = nearest(parent, numbered & backward)
     rows = np.flatnonzero(node >= 0)
     forward = np.flatnonzero(numbered & ~backward)
     # Of ops that start together the one inside is called last.

@@ -99,12 +99,6 @@ class Outcome(msgspec.Struct):
         return median(self.runs_ms) if self.runs_ms else None
 
     @property
-    def spread(self) -> float | None:
-        """(max - min) / median of the processes; None for fewer than two."""
-        runs = self.runs_ms
-        return (max(runs) - min(runs)) / median(runs) if len(runs) > 1 else None
-
-    @property
     def hopeless(self) -> bool:
         """Not worth another process: it failed too often, or hangs, which costs too much to see twice."""
         hangs = any(one.trouble == "timed-out" for one in self.failures)

@@ -125,9 +125,9 @@ def apart(one: Sequence[float], two: Sequence[float]) -> float:
     return fmean(abs(a - b) for a, b in zip(one, two, strict=True)) / size
 
 
-def plotted(one: Sequence[float], two: Sequence[float], width: int = COMPARED) -> tuple[str, str]:
+def plotted(one: Sequence[float], two: Sequence[float]) -> tuple[str, str]:
     """Both curves as a line of blocks each, on one scale."""
-    shown = [list(curve[:width]) for curve in (one, two)]
+    shown = [list(curve[:COMPARED]) for curve in (one, two)]
     low, high = min(map(min, shown)), max(map(max, shown))
     step = (high - low) / (len(BLOCKS) - 1) or 1.0
     first, second = ("".join(BLOCKS[int((value - low) / step)] for value in curve) for curve in shown)

@@ -22,7 +22,7 @@ from findwall.model.catalogue import MENTION_SHARE, SMALL_PART
 
 Verdict = Literal["faster", "slower", "no-difference"]
 
-LEVEL = 0.95  # chosen by hand, the usual one
+LEVEL = 0.95  # of the noise floor; chosen by hand, the usual one
 # Of what is called proven. An arm may be looked at after each of several rounds: with this, two arms that are
 # alike are told apart in about 1 % of trials (2 % where one is ten times noisier), and 3 % are found in 96 %
 # of them where processes vary by 1 % (three to six rounds; `tests/trial/test_search.py` plays it).
@@ -45,32 +45,26 @@ class Comparison(msgspec.Struct, frozen=True):
     samples: tuple[int, int]
 
 
-def compare(base: Sequence[float], other: Sequence[float], level: float = LEVEL) -> Comparison | None:
-    """The speed-up of `other` over `base` with its interval; None with fewer than two samples a side.
+def prove(base: Sequence[float], other: Sequence[float]) -> Comparison | None:
+    """The speed-up of `other` over `base` with its interval, as strict as a verdict needs it; None with
+    fewer than two samples a side.
 
     The interval is of the geometric means. Where a straggler pulls them away from the medians it is widened
-    to hold the ratio of the medians, which is what is told.
+    to hold the ratio of the medians, which is what is told. Two samples alone would prove next to nothing:
+    they are lent a spread, so that an arm whose processes take 27 and 32 ms is faster than one of 60 and 60.
     """
-    return _compared(base, other, level, None)
-
-
-def prove(base: Sequence[float], other: Sequence[float]) -> Comparison | None:
-    """The same, as strict as a verdict needs it. Two samples alone would prove next to nothing: they are
-    lent a spread, so that an arm whose processes take 27 and 32 ms is faster than one of 60 and 60."""
-    alone = _compared(base, other, PROOF, None)
+    alone = _compared(base, other, None)
     if alone is None or len(other) > LEAST_SAMPLES:
         return alone
-    return min(alone, _compared(base, other, PROOF, LENT_NOISE) or alone, key=lambda one: one.high / one.low)
+    return min(alone, _compared(base, other, LENT_NOISE) or alone, key=lambda one: one.high / one.low)
 
 
 def prove_alike(base: Sequence[float], other: Sequence[float]) -> Comparison | None:
     """The same of two sides that are runs of one job, looked at once: one varies by what the other does."""
-    return _compared(base, other, PROOF, 0.0)
+    return _compared(base, other, 0.0)
 
 
-def _compared(
-    base: Sequence[float], other: Sequence[float], level: float, lends: float | None
-) -> Comparison | None:
+def _compared(base: Sequence[float], other: Sequence[float], lends: float | None) -> Comparison | None:
     """`lends`: the least spread that `base` lends to `other`, as if it had been seen there once more."""
     if min(base, default=1.0) <= 0 or min(other, default=1.0) <= 0:
         raise InputError("A step time is 0 or less.", "Check how the arm reports its mean step.")
@@ -83,7 +77,7 @@ def _compared(
     own, free = max(float(logs[1].var(ddof=1)), LEAST_NOISE**2), len(other) - 1
     lent = 0.0 if lends is None else LENT
     own = (lent * max(plain, (lends or 0.0) ** 2) + free * own) / (lent + free)
-    reach = _reach((plain / len(base), len(base) - 1), (own / len(other), lent + free), level)
+    reach = _reach((plain / len(base), len(base) - 1), (own / len(other), lent + free))
     low, high = min(centre - reach, middle), max(centre + reach, middle)
     return Comparison(exp(middle), exp(low), exp(high), (len(base), len(other)))
 
@@ -114,12 +108,12 @@ def verdict(found: Comparison | None, floor: float = LEAST_DIFFERENCE) -> Verdic
     return "slower" if found.high < 1 and beyond else "no-difference"
 
 
-def _reach(one: tuple[float, float], two: tuple[float, float], level: float) -> float:
+def _reach(one: tuple[float, float], two: tuple[float, float]) -> float:
     """Half the interval, with Welch and Satterthwaite's degrees of freedom: of each side the squared error of
     its mean, and its own degrees."""
     error = one[0] + two[0]
     freedom = error**2 / (one[0] ** 2 / one[1] + two[0] ** 2 / two[1])
-    return student(0.5 + level / 2, round(freedom, DF_DIGITS)) * sqrt(error)
+    return student(0.5 + PROOF / 2, round(freedom, DF_DIGITS)) * sqrt(error)
 
 
 @lru_cache(maxsize=1024)

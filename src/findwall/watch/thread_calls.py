@@ -96,7 +96,6 @@ class Spot(msgspec.Struct, frozen=True):
     line: int
     function: str
     inside: str = ""  # "encoder.py:iterencode": the innermost function, where it is another one
-    text: str = ""  # of the line, where it is known
 
     @property
     def place(self) -> str:
@@ -143,14 +142,12 @@ def spot_of(stack: SeenStack, texts: dict[str, str]) -> Spot | None:
         return None
     own = next((frame for frame in stack.frames if is_own(frame)), stack.frames[-1])
     innermost = stack.frames[0]
-    text = texts.get(f"{own.file}:{own.line}", "")
     return Spot(
-        doing=_doing(stack, own, text),
+        doing=_doing(stack, own, texts.get(f"{own.file}:{own.line}", "")),
         file=own.file,
         line=own.line,
         function=_COMPREHENSION.sub("", own.function) or own.function,
         inside="" if innermost is own else f"{innermost.file.rpartition('/')[2]}:{innermost.function}",
-        text=text,
     )
 
 

@@ -37,7 +37,7 @@ def recomputed(timeline: Timeline, links: Links, rows: I64) -> Bool:
     told = any(_CHECKPOINTED.search(name) for name in timeline.names)
     if not forward.any() or (not told and _second_derivatives(links, engine, forward)):
         return found
-    around = np.append(nearest(timeline, links.parent, forward | engine), -1)[links.op[rows]]
+    around = np.append(nearest(links.parent, forward | engine), -1)[links.op[rows]]
     repeats: Bool = (around >= 0) & forward[around]
     return repeats
 

@@ -108,12 +108,12 @@ def _put_out(document: Path) -> None:
         say(f"stdout is closed: the document is {document}")
 
 
-def start(folder: Path, options: Options, world_size: int, stdout: int = 2) -> Process:
-    """Begin. What the verdict prints goes to `stdout`, the job's stderr."""
+def start(folder: Path, options: Options, world_size: int) -> Process:
+    """Begin. What the verdict prints goes to the job's stderr."""
     command = [sys.executable, "-m", "findwall.agent.ending.analyst", str(folder), str(world_size)]
     if options.json is not None and options.json != "-":
         command.append(str(Path(options.json).absolute()))
-    return _start(command, folder, stdout, 2)
+    return _start(command, folder, 2, 2)
 
 
 def _start(command: list[str], folder: Path, stdout: int, stderr: int) -> Process:
@@ -155,10 +155,10 @@ def environment() -> dict[str, str]:
     return environ
 
 
-def wait(process: Process, timeout: float = JOB_END_WAIT_S) -> bool:
+def wait(process: Process) -> bool:
     """Wait for the verdict at the job's end. A second Ctrl-C ends that too."""
     try:
-        return process.wait(timeout) == 0
+        return process.wait(JOB_END_WAIT_S) == 0
     except (subprocess.TimeoutExpired, KeyboardInterrupt):
         process.kill()
         return False

@@ -37,7 +37,7 @@ from findwall.apply.applying import Effect, is_compiling_of
 from findwall.apply.model_calls import Call, Model, each_model
 from findwall.apply.registry import APPLIED, REGISTRY
 from findwall.facts.best_changes import at_least_bytes, bare_convolutions
-from findwall.facts.likely_times import compiles, in_layout, launch_ns, narrows, turned
+from findwall.facts.likely_times import compiles, launch_ns, narrows, norms_channels_last, turned
 from findwall.facts.memory_copies import turned_by_library
 from findwall.facts.op_shapes import (
     IMAGE_DIMS,
@@ -196,7 +196,7 @@ def _likely(facts: Facts, made: Made) -> Change:
     change = gone(facts, turned_by_library(facts)) + gone(facts, np.flatnonzero(inside & ~multiply))
     if narrows(made):  # which says how fast products and norms are in this layout
         return change
-    return change + turned(facts) + in_layout(facts, "nhwc")
+    return change + turned(facts) + norms_channels_last(facts)
 
 
 def apply(torch: Any, effect: Effect) -> None:

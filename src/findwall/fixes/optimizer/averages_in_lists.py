@@ -27,7 +27,7 @@ import numpy as np
 
 from findwall.facts.beside_the_model import averages
 from findwall.facts.best_changes import in_lists, lists_at_best
-from findwall.facts.waits import idle_in_front
+from findwall.facts.waits import launch_idle_before
 from findwall.fixes import (
     Claim,
     Facts,
@@ -65,7 +65,7 @@ def use(facts: Facts) -> Outcome:
     writes = writes_of(facts, kernels)
     if len(writes) == 0:  # or in lists already
         return no_use("averages-in-lists/none")
-    waited = idle_in_front(facts, "launch-bound", atoms)
+    waited = launch_idle_before(facts, atoms)
     if on_cores(facts):  # which do them between the others
         waited += time_of(facts, kernels)
     if waited <= MENTION_SHARE * step_ms(facts):

@@ -111,9 +111,9 @@ def _probe(torch: Any, device: Any, clock: Clock, kind: str, sides: tuple[int, .
     return probe, seconds
 
 
-def burst(clock: Clock, kind: str, work: Work, shape: Shape, flush: Work | None, repeats: int = 10) -> Rate:
+def burst(clock: Clock, kind: str, work: Work, shape: Shape, flush: Work | None) -> Rate:
     m, n, k = shape
-    times = clock.each(work, repeats, before=flush, warm=3)
+    times = clock.each(work, 10, before=flush, warm=3)
     return rate_of(kind, "FLOP/s", 2.0 * m * n * k, times, f"{m} x {n} x {k}")
 
 

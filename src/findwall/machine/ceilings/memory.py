@@ -9,8 +9,8 @@ import msgspec
 from findwall.machine.ceilings.clocks_used import Allowance, Clock, HostClock, Work
 from findwall.machine.ceilings.gemm import matmul
 from findwall.machine.ceilings.measured_report import CurvePoint, Rate, rate_of
+from findwall.units import MIB
 
-MIB = 1024 * 1024
 CURVE_SIDE = 8192
 CORE_CURVE_SIDE = 1024
 CURVE_DEPTHS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
@@ -65,12 +65,15 @@ def better_copy(
     return kept, {"read": rates["read"], "write": rates["write"], "copy": renamed}
 
 
-def host_copies(torch: Any, device: Any, size: int = 256 * MIB) -> list[Rate]:
+COPIED_BYTES = 256 * MIB  # between host and device
+
+
+def host_copies(torch: Any, device: Any) -> list[Rate]:
     """Host to device and back, from pageable and from pinned memory, as a job sees them (host clock)."""
-    on_device = torch.randn(size // 4, device=device)
+    on_device = torch.randn(COPIED_BYTES // 4, device=device)
     rates = []
     for kind in ("pinned", "pageable"):
-        on_host = torch.randn(size // 4)
+        on_host = torch.randn(COPIED_BYTES // 4)
         if kind == "pinned":
             on_host = on_host.pin_memory()
         for way, target, source in (("h2d", on_device, on_host), ("d2h", on_host, on_device)):
@@ -81,7 +84,9 @@ def host_copies(torch: Any, device: Any, size: int = 256 * MIB) -> list[Rate]:
 
             work()
             times = HostClock().each(work, 5)
-            rates.append(rate_of(f"{way} {kind}", "bytes/s", size, times, f"{size // MIB} MiB"))
+            rates.append(
+                rate_of(f"{way} {kind}", "bytes/s", COPIED_BYTES, times, f"{COPIED_BYTES // MIB} MiB")
+            )
     return rates
 
 
