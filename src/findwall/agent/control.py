@@ -11,13 +11,13 @@ from findwall.agent.step_ends.step_gate import Gauge
 from findwall.agent.timing import cost
 from findwall.agent.timing.steptimer import StepTimer
 from findwall.agent.timing.telemetry import TELEMETRY_PERIOD_S
+from findwall.units import NS_PER_S
 
-NS = 1_000_000_000
 # How long the control may go on, in time and in pairs of blocks. Both chosen by hand.
-CONTROL_NS = 12 * NS
-CONTROL_AT_LEAST_NS = 2 * NS
-VERDICT_WITHIN_NS = 45 * NS  # of the first step: the verdict's own time comes on top
-LONGEST_BLOCK_NS = NS
+CONTROL_NS = 12 * NS_PER_S
+CONTROL_AT_LEAST_NS = 2 * NS_PER_S
+VERDICT_WITHIN_NS = 45 * NS_PER_S  # of the first step: the verdict's own time comes on top
+LONGEST_BLOCK_NS = NS_PER_S
 MOST_PAIRS = 320
 LOOK_AT_PAIRS = tuple(10 * 2**power for power in range(6))  # a look costs their square, so ever rarer
 HALF_WIDTH = 0.004  # of a step, on either side of findwall's cost: enough to tell one percent
@@ -25,7 +25,7 @@ MOST_STEPS_SKIPPED = 40  # while queues settle; chosen by hand
 DENSEST = 10  # times as often as usual findwall measures in a block with its hooks on
 # Steps this long have no queue to fill. Chosen by hand.
 LONG_STEPS = 3
-LONG_STEPS_NS = 6 * NS
+LONG_STEPS_NS = 6 * NS_PER_S
 BLOCKS_A_ROUND, OFF_BLOCKS = 4, (1, 2)  # on, off, off, on
 
 
@@ -116,7 +116,7 @@ class Control:
             engine.let_pass(self.length - 1)
         else:
             engine.timer = self.timer
-            if self.unsampled_ns >= TELEMETRY_PERIOD_S * NS:
+            if self.unsampled_ns >= TELEMETRY_PERIOD_S * NS_PER_S:
                 self.unsampled_ns = 0.0
                 engine.telemetry.sample_now()
             engine.let_pass(min(self.let_pass, self.length - 1))

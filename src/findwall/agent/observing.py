@@ -45,6 +45,7 @@ from findwall.model.dataflow import (
     STATE,
 )
 from findwall.model.measurement import OBSERVED_FILE, Observation
+from findwall.units import NS_PER_S
 
 ITERATIONS = 2  # the second shows what is alike in every step, and what of the first is used later
 # Where two would hold the job up for too long: loops and who made what are seen in one as well.
@@ -55,8 +56,7 @@ OLDEST_TORCH = (2, 5)  # before it the observer and the interpreter could wait f
 # What the observer takes for an op, ns: 8 to 30 us were measured in jobs on an H200, 17 to 30 on two cores of
 # a Xeon, beside 0.4 s for what is looked at once, and up to 50 on small ones.
 OP_NS = 35_000
-NS = 1_000_000_000
-HELD_UP_AT_MOST_NS = 2 * NS
+HELD_UP_AT_MOST_NS = 2 * NS_PER_S
 BESIDE = "it is done beside a trace, on the first rank"
 SUMMED_BYTES = 256 << 20  # of the host's memory that is looked at twice: a quarter of a second
 READS = ("numpy", "tolist", "data_ptr", "__dlpack__")  # with which the host gets at a tensor's memory
@@ -74,7 +74,7 @@ def barred(engine: Engine) -> str:
         return "the step replays a CUDA graph, whose ops nobody sees"
     fewest = _iterations(engine)[-1]
     if (expected := _expected_ns(engine, fewest)) > HELD_UP_AT_MOST_NS:
-        return f"it would hold the job up for about {expected / NS:.0f} s"
+        return f"it would hold the job up for about {expected / NS_PER_S:.0f} s"
     if machine.inside_backward(torch):
         return "steps end inside backward"
     return ""
@@ -114,7 +114,7 @@ class Observing:
         self._sums: list[tuple[ref[Any], int]] = []  # tensors in the host's memory, and what they held
         self._began = perf_counter_ns()
         if not self._record.why_not:
-            self._guard(engine, lambda: self._begin(engine))
+            self._guard(lambda: self._begin(engine))
 
     def _begin(self, engine: Engine) -> None:
         assert engine.folder is not None
@@ -150,11 +150,11 @@ class Observing:
     def batch_taken(self, engine: Engine, batch: Any) -> None:
         """A loader gave this: its tensors are new, whatever lay at their places before."""
         if OBSERVER.is_busy:
-            self._guard(engine, lambda: tell(engine.torch, BORN, _tensors_in(engine.torch, batch)))
+            self._guard(lambda: tell(engine.torch, BORN, _tensors_in(engine.torch, batch)))
 
     def step(self, engine: Engine, now: int) -> None:
         if not self._record.why_not:
-            self._guard(engine, lambda: self._advance(engine))
+            self._guard(lambda: self._advance(engine))
         if self._record.why_not and self._record.why_not != BESIDE:
             engine.note(f"nobody followed the step's tensors: {self._record.why_not}")
         if self._record.why_not or self._ended >= self._wanted:
@@ -185,7 +185,7 @@ class Observing:
         self._record.file, self._record.ops = self._path.name, engine.window.ops if engine.window else 0
         seen = perf_counter_ns() - self._began
         self._record.held_up_ns = max(int(seen - self._wanted * self._usual_ns), self._ours_ns)
-        engine.record.cost["observed_s"] = self._record.held_up_ns / NS
+        engine.record.cost["observed_s"] = self._record.held_up_ns / NS_PER_S
         engine.diary.held_up += self._record.held_up_ns
 
     @contextlib.contextmanager
@@ -196,7 +196,7 @@ class Observing:
         finally:
             self._ours_ns += perf_counter_ns() - began
 
-    def _guard(self, engine: Engine, action: Callable[[], None]) -> None:
+    def _guard(self, action: Callable[[], None]) -> None:
         """Whatever fails here ends the observing, and nothing else."""
         try:
             action()

@@ -20,14 +20,14 @@ from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.kinds import belongs_to_step
 from findwall.model.measurement import StepColumns
 from findwall.model.measurement import Warmup as WarmupRecord
+from findwall.units import NS_PER_S
 
-NS = 1_000_000_000
 TIMED_STEPS = 30
-TIMED_AT_LEAST_NS = 2 * NS  # a few milliseconds of steps would miss pauses and full queues
-TIMED_AT_MOST_NS = 10 * NS
+TIMED_AT_LEAST_NS = 2 * NS_PER_S  # a few milliseconds of steps would miss pauses and full queues
+TIMED_AT_MOST_NS = 10 * NS_PER_S
 TIMED_AT_LEAST_STEPS = 5
 FEW_STEPS = 10  # from fewer an interval, a difference of two clocks or how often something happens is chance
-KINDS_AT_MOST_NS = 20 * NS  # to see steps that stand out so often that their distance is known
+KINDS_AT_MOST_NS = 20 * NS_PER_S  # to see steps that stand out so often that their distance is known
 MOST_SHARE_AN_EVENT = 512
 # All chosen by hand, not calibrated.
 CLOCKS_DIFFER_SHARE = 0.02  # of the window: device events and the host clock may be so far apart
@@ -63,7 +63,7 @@ class Warmup:
             self._end(engine, now, settled, "" if settled else self.test.reason)
 
     def _end(self, engine: Engine, now: int, settled: bool | None, why: str) -> None:
-        engine.record.warmup = WarmupRecord(engine.step_number, (now - self.began) / NS, settled, why)
+        engine.record.warmup = WarmupRecord(engine.step_number, (now - self.began) / NS_PER_S, settled, why)
         if settled is False:
             engine.note(f"the job had not settled after {engine.step_number} steps: {why}")
         engine.enter(Timing(engine))
@@ -75,7 +75,7 @@ class Warmup:
         skipped = len(columns) // 2
         engine.record.steps = _tail(columns, skipped)
         engine.record.warmup = WarmupRecord(
-            self.first + skipped, (perf_counter_ns() - self.began) / NS, None, self.test.reason
+            self.first + skipped, (perf_counter_ns() - self.began) / NS_PER_S, None, self.test.reason
         )
         engine.note(
             f"the job ended after {engine.step_number} steps, before its warm-up was over: the figures are "

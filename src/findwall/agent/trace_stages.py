@@ -22,19 +22,19 @@ from findwall.agent.tracing.traceplan import labels_of_traced, plan_trace
 from findwall.agent.tracing.tracewindow import TraceWindow, barred
 from findwall.files import write_atomically
 from findwall.model.measurement import Trace
+from findwall.units import NS_PER_S
 
-NS = 1_000_000_000
-LINES_AT_LEAST_NS = NS
-LINES_AT_MOST_NS = 6 * NS
+LINES_AT_LEAST_NS = NS_PER_S
+LINES_AT_MOST_NS = 6 * NS_PER_S
 WINDOW_WARM_STEPS = 2
 WARMED_AT_LEAST = 2  # steps that are dropped even with the least --wait
 SHORTER = (  # for short jobs, and the steps that are timed and traced then
     ("--wait 2 --steps 5", 8),
     ("--wait 1 --steps 1 --trace-steps 1", 2),
 )
-RECORDED_AT_MOST_NS = 5 * NS  # under the profiler: a million events at most
+RECORDED_AT_MOST_NS = 5 * NS_PER_S  # under the profiler: a million events at most
 FEWEST_TRACED = 2  # one of them is counted
-PLAN_WAIT_NS = 60 * NS
+PLAN_WAIT_NS = 60 * NS_PER_S
 PLAN_LOOK_NS = 20_000_000  # between two looks for the plan: a file system is asked, not the device
 WAITED_SHARE = 0.02  # of the step: a loader waited for longer is starved. Chosen by hand, not calibrated.
 
@@ -85,7 +85,7 @@ def _notice(engine: Engine) -> int:
     if engine.rank.world_size == 1:
         return 0
     step_ns = median(engine.record.steps.host_ns or [1])
-    return max(4, min(200, int(1.5 * NS / max(step_ns, 1))))
+    return max(4, min(200, int(1.5 * NS_PER_S / max(step_ns, 1))))
 
 
 def warm_steps(engine: Engine) -> int:
@@ -246,11 +246,11 @@ class Tracing:
         window = self.window
         return {
             "profiler_stays": window.profiler_stays,
-            "start_s": window.prepare_ns / NS,
-            "stop_s": window.stop_ns / NS,
-            "export_s": window.export_ns / NS,
-            "pause_s": (window.prepare_ns + window.stop_ns + window.export_ns) / NS,
-            "total_s": (perf_counter_ns() - self.began) / NS,
+            "start_s": window.prepare_ns / NS_PER_S,
+            "stop_s": window.stop_ns / NS_PER_S,
+            "export_s": window.export_ns / NS_PER_S,
+            "pause_s": (window.prepare_ns + window.stop_ns + window.export_ns) / NS_PER_S,
+            "total_s": (perf_counter_ns() - self.began) / NS_PER_S,
         }
 
     def close(self, engine: Engine) -> None:
@@ -273,7 +273,8 @@ class Lines:
         self.lasts = min(self.lasts, LINES_AT_MOST_NS)
         self.inputs = Inputs(engine.torch)
         wanted = engine.record.samples_per_step is None and engine.micro_steps is not None
-        self.sampler = LineSampler(engine.thread_id, self.lasts / NS, self.inputs.look if wanted else None)
+        look = self.inputs.look if wanted else None
+        self.sampler = LineSampler(engine.thread_id, self.lasts / NS_PER_S, look)
         self.began = 0
 
     def step(self, engine: Engine, now: int) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from findwall import __version__
+from findwall.cli.progress import say
 from findwall.errors import InputError
 from findwall.report.printable_names import clean
 
@@ -103,7 +104,7 @@ def take(path: str) -> Taken:
 
     chosen, which = resolve((path,))
     if which:
-        click.echo(f"findwall: {clean(which)}", err=True)
+        say(which)
     if (found := document_at(Path(chosen[0]))) is not None:
         return Taken(found)
     from findwall import api
@@ -137,13 +138,13 @@ def gate(compared: Compared, limit: float, paths: list[str], accepted: list[Acce
 
     step = compared.step
     if step.outcome == "unknown":
-        click.echo(f"findwall: --fail-slower judged nothing: {clean(step.why)}", err=True)
+        say(f"--fail-slower judged nothing: {clean(step.why)}")
     if step.outcome != "slower" or step.share is None or step.share <= limit:
         return 0
     scripts = {script_of([path]) for path in paths}
     said = f"the step changed by {signed_share(step.share)}, and {signed_share(limit)} is allowed"
     judged = of_slower(step.share, said, scripts.pop() if len(scripts) == 1 else None, accepted)
-    click.echo(f"findwall: {judged.said}", err=True)
+    say(judged.said)
     return judged.code
 
 

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from findwall.cli.ceilings import show, write_json
+from findwall.cli.progress import say
 from findwall.model.machine import Ceilings, Finding
 from findwall.model.topology import NOT_SEEN, Topology
 from findwall.report.topology_text import to_text
@@ -69,7 +70,7 @@ def _topology() -> Topology:
     try:
         return whole_topology(Host())
     except Exception as error:  # noqa: BLE001 - machines that nobody has seen
-        click.echo(f"findwall: the topology could not be read ({type(error).__name__}: {error})", err=True)
+        say(f"the topology could not be read ({type(error).__name__}: {error})")
         return NOT_SEEN
 
 

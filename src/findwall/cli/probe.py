@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from findwall.cli.progress import say
 from findwall.errors import InputError
-from findwall.report.printable_names import clean
 
 if TYPE_CHECKING:
     from findwall.facts.facts import Facts
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from findwall.model.measured_run import Run
     from findwall.model.probes import Probe, Probes, Rewrite
     from findwall.probe.measuring import Target
-
-SHARED_GPU = "shared-gpu"  # as the environment's audit calls it
 
 
 @click.command("probe", help=__doc__)
@@ -73,10 +71,6 @@ def command(
         show(diagnosis, is_brief)
     if run.kind == "run-folder" and (Path(run.paths[0]) / REPORT_FILE).is_file():
         draw(run, examined, Path(run.paths[0]) / REPORT_FILE)
-
-
-def say(text: str) -> None:
-    click.echo(f"findwall: {clean(text)}", err=True)
 
 
 def _probed(run: Run, step_ms: float | None, refresh: bool, budget_s: float) -> Probes:
@@ -140,6 +134,7 @@ def _announce(target: Target, probes: list[Probe], known: Probes | None) -> None
 def warn_if_shared(target: Target) -> None:
     """Say so where somebody else uses the GPU."""
     from findwall.machine.environment import audit
+    from findwall.model.machine import SHARED_GPU
 
     if target.device.type == "cuda":
         for finding in audit(target.torch):

@@ -1,4 +1,4 @@
-"""A progress bar on standard error, for what takes longer than a second."""
+"""What findwall says on standard error beside its answer: lines, and a bar for what takes over a second."""
 
 from __future__ import annotations
 
@@ -7,9 +7,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
+import click
+
+from findwall.report.printable_names import clean
+
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 QUIET_S = 1.0  # what is done by then needs no bar
+
+
+def say(text: str) -> None:
+    click.echo(f"findwall: {clean(text)}", err=True)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from findwall.cli.progress import say
 from findwall.errors import FindwallError, InputError
 from findwall.report.printable_names import clean
 
@@ -121,7 +122,7 @@ def command(
     }
     chosen, which = resolve(paths)
     if which:
-        click.echo(f"findwall: {clean(which)}", err=True)
+        say(which)
     diagnosis, seen = _read(chosen, asked, is_drawn=page_target is not None or trace_target is not None)
     from findwall.report import document
 
@@ -135,7 +136,7 @@ def command(
         _draw_all(*seen, page_target, trace_target)
     judged = gate.of_wall(diagnosis.wall, script_of(chosen)) if fail_walls else None
     if judged is not None and judged.said:
-        click.echo(f"findwall: {judged.said}", err=True)
+        say(judged.said)
     return 0 if judged is None else judged.code
 
 
@@ -196,7 +197,7 @@ def draw(run: Run, found: Examined, target: Path) -> None:
     except FindwallError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, it is no reason to lose the verdict
-        click.echo(f"findwall: the page was not drawn ({type(error).__name__}: {error})", err=True)
+        say(f"the page was not drawn ({type(error).__name__}: {error})")
 
 
 def bytes_of(size: str) -> int:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from findwall.cli.progress import say
 from findwall.errors import InputError
 from findwall.files import search_path
-from findwall.report.printable_names import clean
 
 if TYPE_CHECKING:
     from findwall.examine import Examined
@@ -80,7 +80,7 @@ def command(
 
     chosen, which = resolve(paths)
     if which:
-        click.echo(f"findwall: {clean(which)}", err=True)
+        say(which)
     document = document_at(Path(chosen[0])) if len(chosen) == 1 else None
     if document is not None:
         if step_ms is not None or ceilings is not None or trace_target is not None:

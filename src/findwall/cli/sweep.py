@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from findwall.cli.progress import say
 from findwall.errors import FindwallError, InputError
-from findwall.report.printable_names import clean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -162,7 +162,7 @@ class _Sweeping:
 
     def _found_loader(self) -> tuple[Way, Ran]:
         """The job as it is, for the loader that feeds its steps."""
-        _say("running the job as it is")
+        say("running the job as it is")
         ran = self._run(0)
         if ran.trouble == "interrupted":
             raise KeyboardInterrupt
@@ -267,7 +267,7 @@ class _Sweeping:
             self._looks[size] = found.diagnosis
             return recorded_batches(run)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is no reason to lose the figures
-            _say(f"no wall is known with batches of {size or 'its own size'} ({error})")
+            say(f"no wall is known with batches of {size or 'its own size'} ({error})")
             return BatchLines()
 
 
@@ -306,7 +306,7 @@ def _progress(tried: Tried) -> None:
         f"{tried.rate:,.4g} samples per second" if tried.rate is not None else tried.outcome.replace("-", " ")
     )
     took = f" ({tried.seconds:.0f} s)" if tried.seconds else ""
-    _say(f"  {tried.size}: {said}{took}")
+    say(f"  {tried.size}: {said}{took}")
 
 
 def _tell(found: Diagnosis, job: Job, is_markdown: bool, json_target: str | None) -> None:
@@ -339,7 +339,3 @@ def _keep(found: Diagnosis, folder: Path) -> None:
         read_again(folder)
     except InputError:  # that run is none: another size's wall is told with the sweep
         document.write(found, str(folder / DIAGNOSIS_FILE))
-
-
-def _say(text: str) -> None:
-    click.echo(f"findwall: {clean(text)}", err=True)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from findwall.cli.progress import say
 from findwall.errors import InputError
 from findwall.files import write_atomically
 from findwall.model.patch import Patch
-from findwall.report.printable_names import clean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,10 +97,10 @@ def command(
     )
     check_places("try", typed, sandbox_dir, json_target)
     if dry_run:
-        seen = first_look(job, _say)
+        seen = first_look(job, say)
         show(_would_try(seen, view_of(seen, job.numerics, job.only), job.only))
         return
-    _tell(try_fixes(job, _say), job, typed, patch_file, json_target, price)
+    _tell(try_fixes(job, say), job, typed, patch_file, json_target, price)
 
 
 def _tell(
@@ -153,16 +153,12 @@ def _would_try(seen: Diagnosis, view: View, only: Sequence[str]) -> str:
 def write_patch(patch: Patch, file: str) -> None:
     """Line ends as they are in the files that it changes."""
     if not patch.diff:
-        _say(f"there is no patch to write to {file}")
+        say(f"there is no patch to write to {file}")
         return
     try:
         write_atomically(Path(file), patch.diff.encode())
     except OSError as error:
-        _say(f"cannot write {file}: {error.strerror}")
+        say(f"cannot write {file}: {error.strerror}")
         return
     root, written = shlex.quote(str(patch.root)), shlex.quote(str(Path(file).resolve()))
-    _say(f"to keep it: cd {root} && git apply {written}")
-
-
-def _say(text: str) -> None:
-    click.echo(f"findwall: {clean(text)}", err=True)
+    say(f"to keep it: cd {root} && git apply {written}")

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from findwall.cli.progress import say
+
 if TYPE_CHECKING:
     from findwall.model.diagnosis import Diagnosis
     from findwall.watch.watcher import Watcher
@@ -95,7 +97,7 @@ def _watch(watcher: Watcher, seconds: float | None, draw: Draw) -> None:
 def _say_why(watcher: Watcher, said: str) -> str:
     """Why there are no Python lines, once."""
     if watcher.why_no_lines and watcher.why_no_lines != said:
-        click.echo(f"findwall: {watcher.why_no_lines}", err=True)
+        say(watcher.why_no_lines)
     return watcher.why_no_lines
 
 

@@ -30,7 +30,7 @@ from findwall.fixes import takes_out
 from findwall.fixes.prescribe import prescribe
 from findwall.fixes.road import road
 from findwall.fixes.what_if import what_if
-from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL, WALL_OF, WORTH_IT
+from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL, ROOFS, WALL_OF, WORTH_IT
 from findwall.model.causes import UNKNOWN
 from findwall.model.claims import Claim, Figure, advises, known, promised_ms
 from findwall.model.diagnosis import (
@@ -59,7 +59,6 @@ from findwall.step.timed_steps import in_line_share, timed_causes
 from findwall.units import ms
 from findwall.work.work_facts import WorkFacts
 
-ROOFS = ("at-the-roof", "memory-roof")  # verdicts that rest on how high the ceilings are
 ROUNDING_SHARE = 1e-9  # of the step: what sums of floats are off by
 MORE_TRACED = 20  # steps, where the few that are usually traced were not like those that were timed
 
@@ -128,7 +127,7 @@ def _wall(facts: Facts, verdict: Verdict, prescriptions: list[Prescription]) -> 
     if verdict.cause is not None:
         following = Next(WALL_OF[verdict.next], verdict.next) if verdict.next else None
         claim: Claim = all_causes()[verdict.cause].claim(facts)
-        if facts.ceilings.doubt and verdict.cause in ROOFS:
+        if facts.ceilings.doubt and verdict.cause in ROOFS:  # it rests on how high the ceilings are
             claim = Claim("sentences", parts=[claim, Claim("roof/doubtful")])
         saves = promised_ms(claim)
         return Wall(

@@ -13,6 +13,7 @@ from findwall.machine.hardware import vendor
 from findwall.model.claims import Claim, Evidence
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64, union
+from findwall.model.topology import TOPOLOGY_TOOLS
 from findwall.step.call_names import OPTIMIZER_STEP, collective_name
 from findwall.step.comms import HOST_COLLECTIVE
 from findwall.step.links import DOWNLOAD, UPLOAD
@@ -182,6 +183,3 @@ def maker(facts: WorkFacts) -> str | None:
 def topology_tool(facts: WorkFacts) -> str | None:
     """The command that shows how this maker's devices are linked; None where the maker is not known."""
     return TOPOLOGY_TOOLS.get(maker(facts) or "")
-
-
-TOPOLOGY_TOOLS = {"nvidia": "nvidia-smi topo -m", "amd": "rocm-smi --showtopo"}

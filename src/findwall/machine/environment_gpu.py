@@ -10,7 +10,7 @@ from typing import Any
 
 from findwall.machine.environment_host import Host
 from findwall.model.catalogue import WORTH_IT
-from findwall.model.machine import Finding
+from findwall.model.machine import SHARED_GPU, Finding
 from findwall.units import GIB
 
 # Bits of NVML's clock event reasons. The software power cap (0x4) is normal for a busy data-centre GPU.
@@ -267,12 +267,12 @@ def _judge_sharing(state: GpuState, cuda_started: bool, own_pid: int, own_ranks:
     if others > 0:
         what = "another process uses it" if others == 1 else f"{others} other processes use it"
         sentence = f"GPU {state.index} is shared: {what} ({used:.1f} GiB taken in all)."
-        yield Finding("shared-gpu", "warning", sentence, "measure on a GPU of your own")
+        yield Finding(SHARED_GPU, "warning", sentence, "measure on a GPU of your own")
     elif not cuda_started and (
         state.busy or used > max(IDLE_GIB, IDLE_SHARE * (state.total_bytes or 0) / GIB)
     ):
         sentence = f"GPU {state.index} is not idle: {used:.1f} GiB taken, {state.busy_percent or 0} % busy."
-        yield Finding("shared-gpu", "warning", sentence, "measure on a GPU of your own")
+        yield Finding(SHARED_GPU, "warning", sentence, "measure on a GPU of your own")
 
 
 def _judge_link(state: GpuState) -> Iterable[Finding]:

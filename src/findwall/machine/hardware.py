@@ -22,11 +22,10 @@ import msgspec
 from findwall.errors import InputError
 from findwall.files import read_small
 from findwall.model.machine import MATH_TYPES, UNKNOWN_CEILINGS, Ceilings
-from findwall.units import format_share
+from findwall.units import MIB, format_share
 
 TERA = 1e12
 GIGA = 1e9
-MIB = 1024 * 1024
 
 # A measured ceiling may beat the datasheet a little (boost clocks); beyond this the measurement is wrong.
 # Chosen by hand, not calibrated.

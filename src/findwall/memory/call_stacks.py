@@ -9,6 +9,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from findwall.model.events import Bool
 from findwall.model.memory_history import I32, CodeFrame, MemoryHistory
 from findwall.step.call_names import is_own
 
@@ -24,7 +25,6 @@ _OP = re.compile(r"^(?:at::_ops::(?=\w+::(?:call|redispatch)\b)|aten::)(\w+?)(?:
 _WORKSPACE = re.compile(r"Workspace|CUDABlasHandle|CUDABlasLt", re.IGNORECASE)
 
 NO_PYTHON, MAIN, OTHER_THREAD, CALLED_BACK = range(4)
-Mask = npt.NDArray[np.bool_]
 
 
 class CallStacks:
@@ -56,7 +56,7 @@ class CallStacks:
         return MAIN if root in MAIN_ROOTS else OTHER_THREAD if root in THREAD_ROOTS else CALLED_BACK
 
     @cached_property
-    def updates(self) -> Mask:
+    def updates(self) -> Bool:
         """Stacks in which an optimizer makes its step."""
         return self._any(
             lambda frame: (
@@ -66,30 +66,30 @@ class CallStacks:
         )
 
     @cached_property
-    def others_update(self) -> Mask:
+    def others_update(self) -> Bool:
         """Stacks in which code that is not torch's computes an update: it has none of torch's switches."""
         innermost = (self.python(stack)[:1] for stack in range(len(self._stacks)))
         found = [any(not _OF_TORCH.search(frame.file) for frame in first) for first in innermost]
         return self.updates & np.array([*found, False], np.bool_)
 
     @cached_property
-    def calls_module(self) -> Mask:
+    def calls_module(self) -> Bool:
         """Stacks in which a module is called."""
         return self._any(
             lambda frame: frame.name in ("_call_impl", "__call__") and bool(_MODULE_CALL.search(frame.file))
         )
 
     @cached_property
-    def takes_workspace(self) -> Mask:
+    def takes_workspace(self) -> Bool:
         """Stacks in which a library of matrix products takes its workspace, where C++ was recorded."""
         return self._any(lambda frame: not frame.is_python and bool(_WORKSPACE.search(frame.name)))
 
     @cached_property
-    def sums_in_parts(self) -> Mask:
+    def sums_in_parts(self) -> Bool:
         """Stacks in which a sum takes room for its parts: one each of the blocks of threads that share it."""
         return self._any(lambda frame: not frame.is_python and "gpu_reduce_kernel" in frame.name)
 
-    def _any(self, is_one: object) -> Mask:
+    def _any(self, is_one: object) -> Bool:
         assert callable(is_one)
         ones = {number for number, frame in enumerate(self._frames) if is_one(frame)}
         found = [not ones.isdisjoint(stack) for stack in self._stacks]

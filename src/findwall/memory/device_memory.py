@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from findwall.memory.call_stacks import CallStacks
-from findwall.memory.lives import Mask, Walk, walk
+from findwall.memory.lives import Walk, walk
 from findwall.memory.memory_kinds import GRADIENTS, kinds
 from findwall.memory.memory_phases import BACKWARD, FORWARD, Phases, phases
+from findwall.model.events import Bool
 from findwall.model.memory_history import HOST, I32, I64, CodeFrame, DeviceHistory, MemoryHistory
 
 
@@ -46,9 +47,9 @@ class DeviceMemoryFacts:
         return found
 
     @cached_property
-    def sums_in_parts(self) -> Mask:
+    def sums_in_parts(self) -> Bool:
         """Lives in which sums are added up: in fp32, and as large as the device has room for threads."""
-        found: Mask = self.stacks.sums_in_parts[self.walk.lives.stack]
+        found: Bool = self.stacks.sums_in_parts[self.walk.lives.stack]
         return found
 
     @cached_property
@@ -62,7 +63,7 @@ class DeviceMemoryFacts:
         return self.walk.peak
 
     @cached_property
-    def at_peak(self) -> Mask:
+    def at_peak(self) -> Bool:
         return self.walk.lives.alive_at(self.peak)
 
     @cached_property

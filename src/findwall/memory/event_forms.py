@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from findwall.memory.pickled_values import Data
+from findwall.model.events import Bool
 from findwall.model.memory_history import I64, U64
 
 NUMBERS = ("addr", "device_free", "size", "time_us")
@@ -23,7 +23,6 @@ _GET_1, _GET_4, _LONG1, _TEXT, _BININT = (ord(code) for code in ("h", "j", "\x8a
 _LENGTHS = (("K", 2), ("M", 3), ("J", 5), ("h", 2), ("j", 5), ("N\x88\x89", 1), ("\x8a\x8c", 2))
 _LENGTH_OF = {ord(code): length for codes, length in _LENGTHS for code in codes}
 
-Mask = npt.NDArray[np.bool_]
 SHARED, EMPTY, BODY = range(3)  # frames: a list that was there before, an empty one, a list of references
 
 
@@ -67,10 +66,10 @@ class EventForm(msgspec.Struct, frozen=True):
         """How much the memo keeps of it."""
         return self.is_kept + len(self.texts) + self.keeps_list
 
-    def are_of(self, events: np.ndarray) -> Mask:
+    def are_of(self, events: np.ndarray) -> Bool:
         """Which of these are of this form."""
         words, wanted = events.view(np.uint64).reshape(len(events), -1), np.frombuffer(self.wanted, np.uint64)
-        found: Mask = np.ones(len(events), np.bool_)
+        found: Bool = np.ones(len(events), np.bool_)
         for place in np.flatnonzero(self.mask).tolist():
             found &= (words[:, place] & self.mask[place]) == wanted[place]
         return found

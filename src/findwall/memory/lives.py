@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from findwall.model.events import Bool
 from findwall.model.memory_history import (
     ALLOC,
     AWAITING_FREE,
@@ -28,7 +28,6 @@ from findwall.model.memory_history import (
 
 BEFORE = -1  # the birth of what was there when the recording began
 SMALLEST_BLOCK = 512  # bytes: torch rounds every request up to a multiple
-Mask = npt.NDArray[np.bool_]
 
 
 class Lives(msgspec.Struct, frozen=True):
@@ -44,7 +43,7 @@ class Lives(msgspec.Struct, frozen=True):
     def __len__(self) -> int:
         return len(self.born)
 
-    def alive_at(self, event: int) -> Mask:
+    def alive_at(self, event: int) -> Bool:
         """Right after an event; -1 is before the first."""
         return (self.born <= event) & (self.died > event)
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from findwall.memory.call_stacks import CallStacks
 from findwall.memory.lives import BEFORE, Lives
 from findwall.memory.memory_phases import BACKWARD, FORWARD, OPTIMIZER, SET_UP, Phases
+from findwall.model.events import Bool
 from findwall.model.memory_history import I64, KINDS, U64, KnownMemory
 
 (
@@ -34,7 +35,6 @@ from findwall.model.memory_history import I64, KINDS, U64, KnownMemory
 # thread and stream, taken once and never given back.
 WORKSPACE_BYTES = (8_519_680, 33_554_432)
 Codes = npt.NDArray[np.uint8]
-Mask = npt.NDArray[np.bool_]
 
 
 def kinds(lives: Lives, phases: Phases, stacks: CallStacks, known: KnownMemory | None = None) -> Codes:
@@ -45,7 +45,7 @@ def kinds(lives: Lives, phases: Phases, stacks: CallStacks, known: KnownMemory |
     return found
 
 
-def _set_known(found: Codes, lives: Lives, known: KnownMemory, alive: Mask) -> None:
+def _set_known(found: Codes, lives: Lives, known: KnownMemory, alive: Bool) -> None:
     """Where several lie in one block, as in the flat buffers of sharded models, it is what most of it is."""
     rows = np.flatnonzero(alive)
     rows = rows[np.argsort(lives.address[rows], kind="stable")]
@@ -83,7 +83,7 @@ class _Sorting:
         self._stretch, self._end = phases.stretch_of(lives.born), phases.stretch_of(lives.died)
         self._phase = self._phases_of(self._stretch)
         self._never_dies = lives.died >= phases.count
-        self._as_large_as_one: Mask = np.isin(lives.asked, WORKSPACE_BYTES)
+        self._as_large_as_one: Bool = np.isin(lives.asked, WORKSPACE_BYTES)
         self._backward()
         self._forward()
         self._optimizer()
@@ -124,7 +124,7 @@ class _Sorting:
             self._lives.born[outlives] < first[self._stretch[outlives]], INPUTS, KEPT
         )
 
-    def _first_births(self, rows: Mask) -> I64:
+    def _first_births(self, rows: Bool) -> I64:
         """The first birth among these, in each stretch."""
         first = np.full(len(self._phases.start), np.iinfo(np.int64).max)
         np.minimum.at(first, self._stretch[rows], self._lives.born[rows])
@@ -158,7 +158,7 @@ class _Sorting:
         if copies and not twice.keys() & wanted.keys():
             self._copies(standing & ~early & (self.found == BEFORE_RECORDING), twice, (STATE,))
 
-    def _wanted(self, standing: Mask, gradients: Mask) -> Counter[int]:
+    def _wanted(self, standing: Bool, gradients: Bool) -> Counter[int]:
         """The sizes of the gradients of a pass. The first pass also takes workspaces: without C++ they look
         like gradients that stay, and no weight is as large."""
         wanted = Counter(self._lives.asked[gradients].tolist())
@@ -166,16 +166,16 @@ class _Sorting:
             return wanted
         return Counter(self._lives.asked[gradients & ~(self._as_large_as_one & self._never_dies)].tolist())
 
-    def _times(self, among: Mask, wanted: Counter[int]) -> int:
+    def _times(self, among: Bool, wanted: Counter[int]) -> int:
         there = Counter(self._lives.asked[among].tolist())
         return min((there[size] // count for size, count in wanted.items()), default=0)
 
-    def _forward_alone(self, standing: Mask) -> None:
+    def _forward_alone(self, standing: Bool) -> None:
         """Without a whole backward: what was made before the first forward and stays."""
         self.found[standing & (self._phase == SET_UP) & self._never_dies] = PARAMETERS
 
     def _copies(
-        self, among: Mask, wanted: Counter[int], named: tuple[int, ...], most: int | None = None
+        self, among: Bool, wanted: Counter[int], named: tuple[int, ...], most: int | None = None
     ) -> int:
         """Name so many whole copies of these sizes as there are; how many there were."""
         rows = np.flatnonzero(among)
@@ -191,7 +191,7 @@ class _Sorting:
                 self.found[row] = named[min(copy, len(named) - 1)]
         return copies
 
-    def _workspaces(self, taken: Mask, *more: int) -> None:
+    def _workspaces(self, taken: Bool, *more: int) -> None:
         """Taken once and never given back, for products of matrices."""
         kept = np.isin(self.found, (GRADIENTS, KEPT, BEFORE_RECORDING, *more))
         self.found[taken & self._never_dies & kept] = WORKSPACE

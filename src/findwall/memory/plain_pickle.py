@@ -23,12 +23,12 @@ from findwall.memory.pickled_values import (
     Stack,
     Stacks,
 )
+from findwall.model.memory_history import HIGHEST_ADDRESS
 
 LONGEST_TEXT = 1 << 16  # characters: names of C++ templates are a tenth of that; longer ones are cut
 MOST_LINES = 1 << 31  # of a file
 DEEPEST = 1000  # lists and dicts in each other; a snapshot has six
 FRAME_KEYS = frozenset(("name", "filename", "line"))
-_64_BITS = (1 << 64) - 1
 
 
 class PlainPickle:
@@ -286,7 +286,7 @@ class PlainPickle:
     def _add(self, event: dict[Any, Any]) -> None:
         columns = self.columns
         address = event.get("addr", event.get("device_free", 0))
-        columns.address.append(address & _64_BITS)
+        columns.address.append(address & HIGHEST_ADDRESS)
         columns.size.append(event.get("size", 0))
         columns.time.append(event.get("time_us", -1))
         columns.stack.append(stack_of(event.get("frames", -1)))

@@ -6,9 +6,10 @@ import msgspec
 import numpy as np
 
 from findwall.memory.device_memory import DeviceMemoryFacts
-from findwall.memory.lives import Lives, Mask, total
+from findwall.memory.lives import Lives, total
 from findwall.memory.memory_kinds import ACTIVATIONS, GRADIENTS, INPUTS, KEPT, PARAMETERS, TEMPORARIES
 from findwall.memory.memory_phases import BACKWARD, FORWARD
+from findwall.model.events import Bool
 from findwall.model.memory_history import BACKWARD_PASS, I64, UPDATE_PASS
 
 
@@ -26,7 +27,7 @@ class Played(msgspec.Struct, frozen=True):
     def sized(self, asked: I64) -> Played:
         return self._with(asked=asked.astype(np.int64))
 
-    def without(self, rows: Mask) -> Played:
+    def without(self, rows: Bool) -> Played:
         return self.sized(np.where(rows, 0, self.lives.asked))
 
     def living(self, born: I64, died: I64) -> Played:
@@ -49,7 +50,7 @@ def played(facts: DeviceMemoryFacts) -> Played:
     return Played(facts, facts.walk.lives)
 
 
-def follows_batch(facts: DeviceMemoryFacts) -> tuple[Mask, Mask, Mask]:
+def follows_batch(facts: DeviceMemoryFacts) -> tuple[Bool, Bool, Bool]:
     """Which lives are as large as the batch: most likely, at the least and at the most.
 
     A temporary as large as a weight's gradient is most likely one of that weight. The parts of a sum fill the

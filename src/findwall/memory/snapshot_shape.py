@@ -15,8 +15,11 @@ from findwall.memory.pickled_values import RefusedError, Rows, Stack
 from findwall.memory.plain_pickle import PlainPickle
 from findwall.model.memory_history import (
     AWAITING_FREE,
+    HIGHEST_ADDRESS,
     I64,
     INACTIVE,
+    MOST_BYTES,
+    MOST_DEVICES,
     STATES,
     Blocks,
     CodeFrame,
@@ -27,11 +30,8 @@ from findwall.model.memory_history import (
     Segments,
 )
 
-MOST_DEVICES = 1024
-MOST_BYTES = 1 << 50  # of anything: a petabyte is damage
 MOST_IN_ALL = 2.0**62  # bytes of all events: sums stay whole numbers
 _STATE_OF = {name: number for number, name in enumerate(STATES)} | {"active_pending_free": AWAITING_FREE}
-_64_BITS = (1 << 64) - 1
 NOT_ONE = "is a pickle, but not of torch.cuda.memory._snapshot()"
 
 
@@ -93,7 +93,6 @@ def _device(number: int, segments: list[dict[str, Any]], trace: Any, decoder: Pl
             _said(segments, "active_size", own, own.size),
             _said(segments, "requested_size", own, own.requested),
             np.array([_is_private(segment) for segment in segments], np.bool_),
-            np.array([bool(segment.get("is_expandable")) for segment in segments], np.bool_),
         ),
         own,
     )
@@ -109,9 +108,9 @@ def _said(segments: list[dict[str, Any]], key: str, blocks: Blocks, sizes: I64) 
 
 def _address(of: dict[str, Any]) -> int:
     value = of.get("address")
-    if not isinstance(value, int) or not -(1 << 63) <= value <= _64_BITS:
+    if not isinstance(value, int) or not -(1 << 63) <= value <= HIGHEST_ADDRESS:
         raise RefusedError("is damaged: 'address' is not an address")
-    return value & _64_BITS  # C++ writes those past 2^63 as negative numbers
+    return value & HIGHEST_ADDRESS  # C++ writes those past 2^63 as negative numbers
 
 
 def _is_private(segment: dict[str, Any]) -> bool:
@@ -123,7 +122,7 @@ def _blocks(segment: dict[str, Any]) -> Iterator[tuple[int, int, int, int, int]]
     """Address, size, size asked for, state and stack of each block of a segment."""
     start = _address(segment)
     place, end = start, start + _whole(segment, "total_size")
-    if end > _64_BITS:
+    if end > HIGHEST_ADDRESS:
         raise RefusedError("is damaged: a segment ends past all addresses")
     blocks = segment.get("blocks", [])
     if not isinstance(blocks, list):

@@ -145,8 +145,9 @@ def _blocks(address: np.ndarray, size: I64) -> Blocks:
 def _whole(allocated: int, reserved: int) -> Segments:
     """All that is known of segments: one of everything."""
     one = np.ones(1, np.int64)
-    no = np.zeros(1, np.bool_)
-    return Segments(np.zeros(1, np.uint64), one * reserved, one * allocated, one * allocated, no, no)
+    return Segments(
+        np.zeros(1, np.uint64), one * reserved, one * allocated, one * allocated, np.zeros(1, np.bool_)
+    )
 
 
 # -- what was there before: only its sum is told -----------------------------------------------------------

@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 
 from findwall.memory.device_memory import DeviceMemoryFacts
-from findwall.memory.lives import Mask
 from findwall.memory.memory_kinds import ACTIVATIONS, TEMPORARIES, WORKSPACE
 from findwall.memory.memory_phases import BACKWARD, FORWARD
+from findwall.model.events import Bool
 
 PRODUCTS = frozenset(("bmm", "baddbmm", "mm", "addmm"))
 SOFTMAX = frozenset(("exp", "_softmax", "softmax_int"))
@@ -24,8 +24,8 @@ FEWEST = 2  # times a step: a single softmax between two products may be somethi
 class WrittenOut(msgspec.Struct, frozen=True):
     """Lives that a fused kernel would not have."""
 
-    matrices: Mask  # that backward waits for
-    in_backward: Mask  # of the same sizes, while backward works on them
+    matrices: Bool  # that backward waits for
+    in_backward: Bool  # of the same sizes, while backward works on them
     times: int  # in one forward pass
     line: int  # that holds most of it; -1: nobody knows it
 

@@ -102,6 +102,7 @@ class Telemetry(msgspec.Struct, frozen=True, omit_defaults=True):
     noted: Noted | None = None
 
 
+SHARED_GPU = "shared-gpu"  # the finding that another process uses the GPU
 CONTENDED = "cpu-contended"  # the finding that others keep the cores busy
 UNCACHED = (
     "pytorch-no-cuda-memory-caching"  # the finding that a variable switches torch's cache of memory off

@@ -18,6 +18,10 @@ from findwall.model.measured_run import Rank, Run
 SNAPSHOT = "memory-snapshot"  # the kind of a run that is nothing but one
 
 HOST = -1  # the device of the host's own memory
+# What is beyond is damage.
+MOST_DEVICES = 1024
+MOST_BYTES = 1 << 50  # of anything: a petabyte
+HIGHEST_ADDRESS = (1 << 64) - 1
 U8 = npt.NDArray[np.uint8]
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
@@ -93,7 +97,6 @@ class Segments(msgspec.Struct, frozen=True):
     active: I64  # of its blocks that hold something, as the segment itself says
     requested: I64  # the same, as it was asked for
     is_private: npt.NDArray[np.bool_]  # of a pool of its own, as CUDA graphs have one
-    is_expandable: npt.NDArray[np.bool_]
 
 
 class Blocks(msgspec.Struct, frozen=True):
@@ -167,7 +170,6 @@ class MemoryHistory(msgspec.Struct, frozen=True):
     stacks: Sequence[Sequence[int]]  # frames by number, the innermost first
     marked: tuple[Marked, ...] = ()
     settings: str = ""  # PYTORCH_CUDA_ALLOC_CONF
-    notes: tuple[str, ...] = ()
     known: KnownMemory | None = None  # of its end, where the job was asked
     of: Literal["requested", "allocated"] = "requested"  # what sizes are of: as asked for, or whole blocks
     is_narrow: bool | None = None  # most products are of 16-bit numbers; None: the recording does not say

@@ -10,6 +10,8 @@ import msgspec
 # How far two devices are apart, as `nvidia-smi topo -m` names it, the nearest first: one board, one PCIe
 # switch, several switches, one host bridge, one NUMA node, across sockets.
 LEVELS = ("INT", "PIX", "PXB", "PHB", "NODE", "SYS")
+# The command that shows how this maker's devices are linked.
+TOPOLOGY_TOOLS = {"nvidia": "nvidia-smi topo -m", "amd": "rocm-smi --showtopo"}
 
 
 class PcieLink(msgspec.Struct, frozen=True, omit_defaults=True):

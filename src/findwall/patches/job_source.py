@@ -195,8 +195,8 @@ class Source:
         return last
 
 
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_COMPOUND = (*_LOOPS, ast.With, ast.AsyncWith, ast.If, ast.Try, ast.FunctionDef, ast.ClassDef)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_COMPOUND = (*LOOPS, ast.With, ast.AsyncWith, ast.If, ast.Try, ast.FunctionDef, ast.ClassDef)
 
 
 def _imports(node: ast.stmt) -> bool:
@@ -212,15 +212,12 @@ def _first_line(statement: ast.stmt) -> int:
     return min([statement.lineno, *(one.lineno for one in decorators)])
 
 
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
-
-
 _AT_ONCE = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def loops_around(source: Source, step: ast.stmt) -> tuple[ast.stmt, ast.stmt]:
     """The innermost and the outermost one in the same function."""
-    loops = [one for one in source.above(step) if isinstance(one, _LOOPS)]
+    loops = [one for one in source.above(step) if isinstance(one, LOOPS)]
     if not loops:
         raise NoPatch("the step is in no loop of its function")
     return loops[0], loops[-1]
@@ -231,7 +228,7 @@ def is_repeated(source: Source, call: ast.Call) -> bool:
     node: ast.AST = call
     while not isinstance(node, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         inside, node = node, source.parents[node]
-        if isinstance(node, (*_LOOPS, *_AT_ONCE)) and inside is not getattr(node, "iter", None):
+        if isinstance(node, (*LOOPS, *_AT_ONCE)) and inside is not getattr(node, "iter", None):
             return True
     return False
 

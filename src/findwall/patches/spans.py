@@ -8,7 +8,7 @@ from typing import NamedTuple
 from findwall.model.applied import Place, Spot
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
-from findwall.patches.job_source import Source, unused
+from findwall.patches.job_source import LOOPS, Source, unused
 
 
 class Lines(NamedTuple):
@@ -16,9 +16,6 @@ class Lines(NamedTuple):
 
     file: str
     lines: range
-
-
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
 def under(editor: Editor, place: Place, header: str, behind: str = "") -> Lines:
@@ -67,7 +64,7 @@ def _alone(editor: Editor, spot: Spot, header: str) -> Lines:
     """A call that nothing follows: its own statement."""
     edits = editor.file(spot.file)
     statement = edits.source.statement(edits.source.call_at(spot))
-    if isinstance(statement, (*_LOOPS, ast.With, ast.AsyncWith, ast.If, ast.Try)):
+    if isinstance(statement, (*LOOPS, ast.With, ast.AsyncWith, ast.If, ast.Try)):
         raise NoPatch("the model is called in the head of a block")
     edits.wrap(statement, statement, header.format(torch=edits.module("torch")))
     return Lines(spot.file, range(statement.lineno, (statement.end_lineno or statement.lineno) + 1))
@@ -77,7 +74,7 @@ def _common(source: Source, first: ast.stmt, last: ast.stmt) -> tuple[ast.stmt, 
     """The neighbours in one block that hold them. A backward pass in a loop that the call is not in comes
     after some other call as well."""
     for stop in source.above(last):
-        if isinstance(stop, _LOOPS) and stop is not last:
+        if isinstance(stop, LOOPS) and stop is not last:
             break
         block = source.block(stop)
         begin = next((one for one in source.above(first) if one in block), None)

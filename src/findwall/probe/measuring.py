@@ -20,11 +20,10 @@ from findwall.machine.ceilings.clocks_used import Work
 from findwall.machine.ceilings.gemm import fp32_precision
 from findwall.machine.ceilings.numpy_cores import core_name, last_level_cache
 from findwall.machine.environment import driver_version
-from findwall.machine.hardware import MIB
 from findwall.model.probes import Probe, Probes
 from findwall.probe.probe_ops import Maker
 from findwall.probe.probed_rewrites import Forms, form_work, is_rewrite
-from findwall.units import NS_PER_S
+from findwall.units import MIB, NS_PER_S
 
 BUDGET_S = 20.0
 WARM_RUNS, TIMED_RUNS = 2, 7

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from findwall.errors import InputError
 from findwall.machine.host_memory import available_memory
-
-MIB, GIB = 1 << 20, 1 << 30
+from findwall.units import GIB, MIB
 
 # Of what is available: others on the machine want some, too. Chosen by hand.
 SHARE_OF_AVAILABLE = 0.5

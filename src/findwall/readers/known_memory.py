@@ -10,11 +10,7 @@ import numpy as np
 from findwall.errors import InputError
 from findwall.files import read_small
 from findwall.model.measurement import KnownAddresses
-from findwall.model.memory_history import KINDS, KnownMemory
-
-MOST_DEVICES = 1024
-MOST_BYTES = 1 << 50  # of anything: a petabyte is damage
-_64_BITS = (1 << 64) - 1
+from findwall.model.memory_history import HIGHEST_ADDRESS, KINDS, MOST_BYTES, MOST_DEVICES, KnownMemory
 
 
 def read_known_memory(path: Path) -> KnownMemory:
@@ -32,7 +28,7 @@ def read_known_memory(path: Path) -> KnownMemory:
     )
     rows = [(*row, KINDS.index(name)) for name, mine in kinds for row in mine]
     for device, address, size, _ in rows:
-        if not (-1 <= device < MOST_DEVICES and 0 <= address <= _64_BITS and 0 <= size <= MOST_BYTES):
+        if not (-1 <= device < MOST_DEVICES and 0 <= address <= HIGHEST_ADDRESS and 0 <= size <= MOST_BYTES):
             raise InputError(f"{path} is damaged: {size} bytes at {address} of device {device} cannot be.")
     return KnownMemory(
         np.array([address for _, address, _, _ in rows], np.uint64),

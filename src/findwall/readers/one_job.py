@@ -13,7 +13,7 @@ import numpy as np
 
 from findwall.model.events import Kind, Timeline
 
-_WALL_CLOCK_FROM_NS = 1_000_000_000 * 10**9  # below: counted from a boot or a start, not from 1970
+WALL_CLOCK_FROM_NS = 1_000_000_000 * 10**9  # below: counted from a boot or a start, not from 1970
 _CLOCK_SLACK_NS = 10**9  # hosts of one job keep time to well under a second; jobs in a row are further apart
 _SHARED_NAMES = 0.5  # of the poorer trace's: stages and experts of one job differ, its common parts do not
 
@@ -47,7 +47,7 @@ def identify(timeline: Timeline) -> Identity:
 
 def _span(timeline: Timeline) -> tuple[int, int] | None:
     begin = timeline.header.base_time_ns
-    if not len(timeline.events) or begin < _WALL_CLOCK_FROM_NS:
+    if not len(timeline.events) or begin < WALL_CLOCK_FROM_NS:
         return None
     return begin, begin + int(timeline.events.end.max())
 

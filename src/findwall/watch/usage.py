@@ -11,10 +11,10 @@ import msgspec
 
 from findwall.machine.neighbours import in_line_s
 from findwall.model.watched import ProcessUse
+from findwall.units import MIB
 from findwall.watch.job_processes import PROC
 
 SHORTEST_S = 0.4  # CPU time is counted in hundredths of a second
-MIB = 1024**2
 
 
 class Totals(msgspec.Struct, frozen=True):

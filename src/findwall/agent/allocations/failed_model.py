@@ -8,10 +8,10 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
-from findwall.agent.allocations.known_addresses import HOST
 from findwall.agent.allocations.live_tensors import MOST_TENSORS, is_plain, stepped_by
 from findwall.agent.allocations.own_variables import variables
 from findwall.model.answers.memory_answer import FailedModel
+from findwall.model.memory_history import HOST
 
 FEWEST_ALIKE = 3  # children of one class: fewer are no stack of layers
 CALLS = "torch/nn/modules/module.py", "_call_impl"

@@ -17,7 +17,7 @@ from findwall.agent.allocations.failure_claim import model_gib
 from findwall.agent.allocations.failure_text import FailureText, failure_text
 from findwall.agent.allocations.growth_at_failure import AtFailure, growth_until
 from findwall.agent.allocations.kept_tensors import Growth, holder
-from findwall.agent.allocations.known_addresses import HOST, known_addresses
+from findwall.agent.allocations.known_addresses import known_addresses
 from findwall.agent.allocations.live_tensors import objects_of
 from findwall.agent.allocations.memory_totals import Totals
 from findwall.agent.allocations.oom_observer import Failed, Failures
@@ -34,6 +34,7 @@ from findwall.model.answers.memory_answer import (
     OutOfMemory,
 )
 from findwall.model.catalogue import MENTION_SHARE
+from findwall.model.memory_history import HOST
 from findwall.units import GIB
 
 # What a process takes of a device for its context and libraries: with less than that nobody else is there.

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from findwall.agent.allocations.known_addresses import HOST
 from findwall.agent.allocations.live_tensors import is_plain
 from findwall.agent.allocations.own_variables import LISTS, MAPPINGS, named
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE
+from findwall.model.memory_history import HOST
 
 FEWEST_TENSORS = 8
 LASTS_AT_MOST_NS = 300_000_000

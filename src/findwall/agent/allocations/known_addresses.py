@@ -13,8 +13,7 @@ from findwall.agent.allocations.live_tensors import (
     stepped_by,
 )
 from findwall.model.measurement import KnownAddresses
-
-HOST = -1
+from findwall.model.memory_history import HOST
 
 
 def known_addresses(torch: Any, among: int | None = None) -> KnownAddresses:

@@ -23,16 +23,16 @@ from findwall.apply.registry import REGISTRY, Put, undo_all
 from findwall.files import write_atomically
 from findwall.machine import torch_device as machine
 from findwall.model.measurement import KNOWN_MEMORY_FILE, SNAPSHOT_FILE
+from findwall.units import NS_PER_S
 
 BY = "allocator"
-NS = 1_000_000_000
 STEPS = 4  # growth is told by the third and fourth
 FEWEST_STEPS = 2  # one of them whole
-LASTS_AT_MOST_NS = 5 * NS  # unless its first steps take longer
+LASTS_AT_MOST_NS = 5 * NS_PER_S  # unless its first steps take longer
 # Chosen by hand: an event takes about a kilobyte and ten microseconds to write.
 MOST_EVENTS = 100_000
 MOST_BYTES = 512 << 20  # before it is packed
-WRITES_AT_MOST_NS = 10 * NS
+WRITES_AT_MOST_NS = 10 * NS_PER_S
 PACKED = 1  # the level of gzip that holds the job up least
 
 
@@ -101,7 +101,7 @@ class RecordingMemory:
             self._guard(lambda: self._write(engine))
         self._history.end()
         spent = perf_counter_ns() - began
-        engine.record.cost["snapshot_s"] = spent / NS
+        engine.record.cost["snapshot_s"] = spent / NS_PER_S
         engine.diary.held_up += spent
 
     def _write(self, engine: Engine) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from findwall.agent.allocations.known_addresses import HOST
 from findwall.agent.allocations.live_tensors import MOST_TENSORS, is_plain, objects_of, stepped_by
+from findwall.model.memory_history import HOST
 
 FEWEST_WHOLE = 2  # parameters with all of their state: the first may itself be in the making
 

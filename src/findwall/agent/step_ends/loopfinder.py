@@ -21,17 +21,17 @@ from findwall.agent.step_ends.codeloops import Loop, around, loops_of
 from findwall.agent.timing.thread_stacks import look, threads_take_turns
 from findwall.apply.job_files import JobFiles
 from findwall.apply.registry import COUNTS, REGISTRY, Put
+from findwall.units import NS_PER_S
 
-NS = 1_000_000_000
 # All chosen by hand, not calibrated.
-QUIET_NS = 5 * NS  # without any other mark, torch at work, before loops are looked at
+QUIET_NS = 5 * NS_PER_S  # without any other mark, torch at work, before loops are looked at
 WAIT_PERIOD_S = 0.5
 LOOK_PERIOD_S = 0.05
-OFTEN_NS = 60 * NS  # from then on looks are rarer: what does not turn by now may never
-SLOWEST_TURN_NS = 8 * NS  # a loop that turns more seldom is one over epochs
+OFTEN_NS = 60 * NS_PER_S  # from then on looks are rarer: what does not turn by now may never
+SLOWEST_TURN_NS = 8 * NS_PER_S  # a loop that turns more seldom is one over epochs
 ENOUGH_TURNS = 4
-STEADY_NS = NS  # of turns: what is set up in a loop is over sooner
-LOST_NS = 60 * NS  # without a turn: another loop may be the one by now
+STEADY_NS = NS_PER_S  # of turns: what is set up in a loop is over sooner
+LOST_NS = 60 * NS_PER_S  # without a turn: another loop may be the one by now
 # An event took 1 us while loops are watched, 0.4 us once one is chosen (CPython 3.12, 3.13 on a slow core). A
 # loop that turns more often than this is silenced after a few.
 FASTEST_TURN_NS = 100_000

@@ -16,14 +16,14 @@ from findwall.agent.timing.step_kinds import (
 )
 from findwall.model.catalogue import MAJORITY_SHARE, SMALL_PART
 from findwall.model.kinds import USUAL
-from findwall.units import NS_PER_S as NS
+from findwall.units import NS_PER_S
 
 # All chosen by hand, not calibrated.
-WINDOW_AT_MOST_NS = 15 * NS  # of traced steps: a step of many seconds is traced once
+WINDOW_AT_MOST_NS = 15 * NS_PER_S  # of traced steps: a step of many seconds is traced once
 MOST_TRACED_STEPS = 24
 KIND_STEPS = 4  # one of a kind with its neighbours, of which the last is not counted
-MORE_STEPS_AT_MOST_NS = 3 * NS  # of more steps than asked for: some hundred thousand events at most
-FORESEEN_NS = 12 * NS  # a kind of step that comes later than that is not waited for
+MORE_STEPS_AT_MOST_NS = 3 * NS_PER_S  # of more steps than asked for: some hundred thousand events at most
+FORESEEN_NS = 12 * NS_PER_S  # a kind of step that comes later than that is not waited for
 
 
 def plan_trace(engine: Engine, warm: int) -> Window:

@@ -12,12 +12,12 @@ import msgspec
 import numpy as np
 
 from findwall.memory.device_memory import DeviceMemoryFacts
-from findwall.memory.lives import Mask
 from findwall.memory.memory_kinds import GRADIENTS, PARAMETERS, STATE, TEMPORARIES
 from findwall.memory.memory_ladder import Rung, rung
 from findwall.memory.memory_phases import BACKWARD, FORWARD, OPTIMIZER
 from findwall.memory.played_memory import Played, played
 from findwall.memory.repeated import repeated_blocks
+from findwall.model.events import Bool
 
 RANKS = 8  # of one machine
 BUCKET_BYTES = 25 << 20  # of gradients that are sent together, as DistributedDataParallel has it
@@ -55,7 +55,7 @@ def _share(facts: DeviceMemoryFacts, ranks: int) -> float:
     return held[0] / sum(held) if sum(held) else 1 / ranks
 
 
-def _parts(facts: DeviceMemoryFacts, rows: Mask, share: float) -> Played:
+def _parts(facts: DeviceMemoryFacts, rows: Bool, share: float) -> Played:
     asked = facts.walk.lives.asked
     return played(facts).sized(np.where(rows, np.ceil(asked * share), asked))
 

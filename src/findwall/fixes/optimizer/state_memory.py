@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from findwall.memory.device_memory import DeviceMemoryFacts
-from findwall.memory.lives import Mask
 from findwall.memory.memory_kinds import GRADIENTS, STATE, TEMPORARIES
 from findwall.memory.memory_ladder import Rung, rung
 from findwall.memory.memory_phases import BACKWARD, OPTIMIZER, Phases
 from findwall.memory.played_memory import Played, gradients_stay, played
+from findwall.model.events import Bool
 from findwall.model.memory_history import HOST, I64
 
 BYTES_OF_EIGHT_BITS = 0.25  # of an fp32 state, beside one scale for many values
@@ -39,13 +39,13 @@ def _optimizers(facts: DeviceMemoryFacts) -> Iterator[Rung]:
         yield rung("offload-state", bare.without(held).peak, price="host", line=line)
 
 
-def _passing(facts: DeviceMemoryFacts) -> Mask:
+def _passing(facts: DeviceMemoryFacts) -> Bool:
     """What its step makes and gives back."""
-    found: Mask = (facts.kinds == TEMPORARIES) & (facts.born_in == OPTIMIZER)
+    found: Bool = (facts.kinds == TEMPORARIES) & (facts.born_in == OPTIMIZER)
     return found
 
 
-def _copies(facts: DeviceMemoryFacts) -> tuple[Mask, Mask]:
+def _copies(facts: DeviceMemoryFacts) -> tuple[Bool, Bool]:
     """The first value of each weight in the state, and all others."""
     rows = np.flatnonzero(facts.kinds == STATE)
     asked = facts.walk.lives.asked
@@ -101,7 +101,7 @@ def _set_to_none(facts: DeviceMemoryFacts) -> Iterator[Rung]:
     yield rung("set-to-none", again.peak)
 
 
-def _line(facts: DeviceMemoryFacts, rows: Mask) -> int:
+def _line(facts: DeviceMemoryFacts, rows: Bool) -> int:
     of, _ = facts.lines
     return int(np.bincount(of[rows] + 1, facts.walk.lives.asked[rows]).argmax()) - 1
 

@@ -35,10 +35,10 @@ from findwall.memory.autocast_ops import (
     named,
 )
 from findwall.memory.device_memory import DeviceMemoryFacts
-from findwall.memory.lives import Mask
 from findwall.memory.memory_kinds import ACTIVATIONS, STATE, TEMPORARIES
 from findwall.memory.memory_phases import BACKWARD, FORWARD
 from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.events import Bool
 from findwall.model.memory_history import HOST, I64, CodeFrame
 
 FLOAT_BYTES, INDEX_BYTES = 4, 8  # beside a mask of one byte
@@ -51,10 +51,10 @@ class ForwardFormats:
     def __init__(self, facts: DeviceMemoryFacts) -> None:
         self._facts, self._lives = facts, facts.walk.lives
         count = len(self._lives)
-        self.narrow: Mask = np.zeros(count, np.bool_)
-        self.counts: Mask = np.zeros(count, np.bool_)  # whole numbers and masks: of no format
-        self.made_wide: Mask = np.zeros(count, np.bool_)  # in fp32, though what backward keeps of it is not
-        self._kept_wide: Mask = np.zeros(count, np.bool_)  # backward has a copy in fp32
+        self.narrow: Bool = np.zeros(count, np.bool_)
+        self.counts: Bool = np.zeros(count, np.bool_)  # whole numbers and masks: of no format
+        self.made_wide: Bool = np.zeros(count, np.bool_)  # in fp32, though what backward keeps of it is not
+        self._kept_wide: Bool = np.zeros(count, np.bool_)  # backward has a copy in fp32
         self._more: list[tuple[int, int, int]] = []
         self._on_host = facts.history.device == HOST
         self.ops = {stack: named(facts.stacks.ops(stack)) for stack in np.unique(self._lives.stack).tolist()}
@@ -214,7 +214,7 @@ class BackwardFormats:
     def __init__(self, facts: DeviceMemoryFacts, forward: ForwardFormats) -> None:
         lives = facts.walk.lives
         passing = (facts.kinds == TEMPORARIES) & (facts.born_in == BACKWARD) & ~facts.sums_in_parts
-        self.narrow: Mask = np.zeros(len(lives), np.bool_)
+        self.narrow: Bool = np.zeros(len(lives), np.bool_)
         self._more: list[tuple[int, int, int]] = []
         self._shares, self._on_host = forward.shares(), facts.history.device == HOST
         for row in np.flatnonzero(passing).tolist():
@@ -223,7 +223,7 @@ class BackwardFormats:
             self.narrow[row] = self._is_narrow(ops, size, is_product)
             if is_product and not self.narrow[row]:
                 self._more.append((int(lives.born[row]), int(lives.born[row]) + 1, size // 2))
-        self.may_be_narrow: Mask = passing
+        self.may_be_narrow: Bool = passing
 
     def also(self) -> tuple[I64, I64, I64]:
         """A gradient in sixteen bits that is cast to fp32, as what it is the gradient of was cast."""

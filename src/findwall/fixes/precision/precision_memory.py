@@ -13,7 +13,6 @@ import numpy as np
 from findwall.fixes.precision.autocast_lives import BackwardFormats, ForwardFormats
 from findwall.memory.autocast_ops import CASTS, LARGE, NARROW, OF_A_WEIGHT, SUMMED_WIDE
 from findwall.memory.device_memory import DeviceMemoryFacts
-from findwall.memory.lives import Mask
 from findwall.memory.memory_kinds import (
     BEFORE_RECORDING,
     GRADIENTS,
@@ -24,6 +23,7 @@ from findwall.memory.memory_ladder import Rung, rung
 from findwall.memory.memory_phases import BACKWARD, FORWARD
 from findwall.memory.played_memory import played
 from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.events import Bool
 from findwall.model.memory_history import HOST, I64
 
 
@@ -39,14 +39,14 @@ def _all_of_it(facts: DeviceMemoryFacts) -> Iterator[Rung]:
     yield rung("pure-bf16", *peaks, price="training", if_wide=facts.is_narrow is None)
 
 
-def _weights(facts: DeviceMemoryFacts) -> Mask:
+def _weights(facts: DeviceMemoryFacts) -> Bool:
     """A life for each weight that is a matrix: its gradient, or, where nothing is trained, what was there."""
     large = facts.walk.lives.asked >= LARGE
-    gradients: Mask = (facts.kinds == GRADIENTS) & (facts.born_in == BACKWARD)
+    gradients: Bool = (facts.kinds == GRADIENTS) & (facts.born_in == BACKWARD)
     if gradients.any():
         gradients &= large
         return gradients
-    there: Mask = np.isin(facts.kinds, (PARAMETERS, BEFORE_RECORDING)) & large
+    there: Bool = np.isin(facts.kinds, (PARAMETERS, BEFORE_RECORDING)) & large
     return there
 
 

@@ -14,13 +14,12 @@ import msgspec
 from findwall.machine.ceilings.clocks_used import Allowance
 from findwall.machine.ceilings.measured_report import CeilingsReport
 from findwall.machine.neighbours import between, look, watch
-from findwall.model.machine import CpuUse, Finding
+from findwall.model.machine import SHARED_GPU, CpuUse, Finding
 
 # Of the cores, kept busy by others: what they take is missing in the figures. Chosen by hand; an idle
 # machine's own housekeeping stays well below it.
 QUIET_SHARE = 0.1
 WAIT_SHARE = 0.25  # of the time that may be spent: waiting for a quiet moment; chosen by hand
-SHARED_GPU = "shared-gpu"  # as the environment's audit calls it
 
 
 def measure_quietly(

@@ -10,8 +10,8 @@ from pathlib import Path
 from findwall.machine.ceilings.clocks_used import Allowance, HostClock, Work
 from findwall.machine.ceilings.gemm import Shape
 from findwall.machine.ceilings.measured_report import CeilingsReport, Rate, rate_of, with_sustained
-from findwall.machine.hardware import MIB
 from findwall.model.machine import Ceilings
+from findwall.units import MIB
 
 COPIED_BYTES = 128 * MIB  # more than a cache holds
 

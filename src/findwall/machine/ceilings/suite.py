@@ -20,9 +20,9 @@ from findwall.machine.ceilings.load import measure_quietly
 from findwall.machine.ceilings.measured_report import CeilingsReport, CurvePoint, Rate, with_sustained
 from findwall.machine.ceilings.numpy_cores import core_name, last_level_cache, measure_without_torch
 from findwall.machine.environment import audit, driver_version
-from findwall.machine.hardware import MIB, SPEC_TOLERANCE, table_ceilings
+from findwall.machine.hardware import SPEC_TOLERANCE, table_ceilings
 from findwall.model.machine import Ceilings
-from findwall.units import format_share
+from findwall.units import MIB, format_share
 
 # Between two bursts, for the power budget to come back. Chosen by hand, not calibrated.
 REST_S = 0.3

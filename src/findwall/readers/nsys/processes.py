@@ -10,9 +10,9 @@ from findwall.model.intervals import I64
 from findwall.readers.nsys.database import BEGIN, CUDA_DEVICES, GPUS, Database, text_of
 from findwall.readers.nsys.export_rows import Rows, process_number
 from findwall.readers.nsys.opening import AGAIN
+from findwall.readers.one_job import WALL_CLOCK_FROM_NS
 
 MOST_PROCESSES = 128  # of a machine, with work on its GPUs; each is looked at by itself. Chosen by hand.
-_WALL_CLOCK_FROM_NS = 1_000_000_000 * 10**9  # below: counted from the beginning of the recording
 
 
 def settle_processes(device: list[Rows], calls: Rows | None) -> int:
@@ -129,7 +129,7 @@ def _count(value: object) -> int | None:
 
 def begin_of_recording(database: Database, latest_ns: int) -> int:
     """Nanoseconds since 1970 when the export's clock is zero; 0 where it tells that time itself, or not."""
-    if latest_ns >= _WALL_CLOCK_FROM_NS or not database.has(BEGIN, "utcEpochNs"):
+    if latest_ns >= WALL_CLOCK_FROM_NS or not database.has(BEGIN, "utcEpochNs"):
         return 0
     found = [one for (one,) in database.rows(f"SELECT utcEpochNs FROM {BEGIN}") if isinstance(one, int)]
-    return found[0] if len(found) == 1 and found[0] >= _WALL_CLOCK_FROM_NS else 0
+    return found[0] if len(found) == 1 and found[0] >= WALL_CLOCK_FROM_NS else 0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from findwall.model.claims import Claim, listed
+from findwall.model.topology import TOPOLOGY_TOOLS
 from findwall.report.words import Words, fill, number, ops_named, spoken, times_text
 from findwall.report.words.evidence import collective, new_shapes, place, silence
 from findwall.report.words.verdicts import often
 
 LEAST_SHOWN_US = 0.1  # one digit is printed: less would read as no work at all
 TEENS = range(10, 21)  # 11th, 12th and 13th, unlike 21st, 22nd and 23rd
-TOPOLOGY_TOOLS = {"nvidia": "nvidia-smi topo -m", "amd": "rocm-smi --showtopo"}
 
 
 def _allocates(claim: Claim) -> str:
