@@ -22,7 +22,7 @@ SLOW_UNTIL_JUDGED = """
     blocks = 0
 
     def is_measured_again():
-        return session.current() is not None and session.current().engine._former is not None
+        return session.current() is not None and session.current().engine.former is not None
 
     def was_measured_again():
         text = pathlib.Path("run/rank0/measurement.json").read_text()

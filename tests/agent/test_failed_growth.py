@@ -16,10 +16,10 @@ from findwall.agent.allocations.failed_requests import failed_request
 from findwall.agent.allocations.failure_claim import failure_claim
 from findwall.agent.allocations.growth_at_failure import AtFailure, growth_until
 from findwall.agent.allocations.kept_tensors import Growth, Kept, holder
-from findwall.model.memory_history import HOST
 from findwall.agent.allocations.memory_totals import PERIOD_NS, Totals, nodes_made
 from findwall.agent.allocations.state_in_making import full_state
 from findwall.model.answers.memory_answer import FailureGrowth, MemoryKindRow, OutOfMemory
+from findwall.model.memory_history import HOST
 from findwall.report.words import spoken
 
 torch = pytest.importorskip("torch")

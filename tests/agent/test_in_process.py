@@ -146,7 +146,7 @@ OTHERS = {
         for _ in range(60): infer(w)
         """,
     "inference-first": """
-        for _ in range(30): session.engine.forward_ended(7, False)
+        for _ in range(30): session.listener.forward_ended(7, False)
         train(5)
         """,
     "short": """
@@ -205,23 +205,23 @@ OTHERS = {
         train(4)
         capturing.append(True); train(5); capturing.clear()
         graph = types.SimpleNamespace()
-        for _ in range(30): session.engine.graph_replayed(graph)
+        for _ in range(30): session.listener.graph_replayed(graph)
         vars(torch.cuda).update(whole)
         """,
     "plain-loop": """
-        session.engine.loop_chosen(5, 'other.py:1')
-        session.engine.loop_chosen(7, 'job.py:3')
-        out = session.engine.wants_loop, session.engine.at_work(), session.engine.device_work()
-        for _ in range(6): session.engine.loop_turned(5)
+        session.listener.loop_chosen(5, 'other.py:1')
+        session.listener.loop_chosen(7, 'job.py:3')
+        out = session.listener.wants_loop, session.listener.at_work(), session.listener.device_work()
+        for _ in range(6): session.listener.loop_turned(5)
         for _ in range(40):
             torch.ones(8, 8) @ torch.ones(8, 8)
-            session.engine.loop_turned(7)
+            session.listener.loop_turned(7)
         """,
     "a-loop-before-training": """
-        session.engine.loop_chosen(7, 'job.py:3')
-        for _ in range(5): session.engine.loop_turned(7)
+        session.listener.loop_chosen(7, 'job.py:3')
+        for _ in range(5): session.listener.loop_turned(7)
         train(30)
-        out = session.engine.wants_loop
+        out = session.listener.wants_loop
         """,
     "findwall-breaks": """
         import findwall.agent.stages as stages
@@ -236,7 +236,7 @@ OTHERS = {
         def until_done(step):
             end = time.monotonic() + 120
             while session.engine.record.phase != 'done' and time.monotonic() < end: step()
-        until_done(lambda: (time.sleep(0.0005), session.engine.forward_ended(id(model), False)))
+        until_done(lambda: (time.sleep(0.0005), session.listener.forward_ended(id(model), False)))
         out = session.engine.record.phase, session.engine.record.step_source
         train(1)
         until_done(lambda: train(1))

@@ -54,7 +54,10 @@ def same_as_plain(folder: Path, job: OddJob, is_warm: bool = False) -> None:
     for name, text in job.beside.items():
         jobs.write(text, name)
     script = str(folder / job.name) if "cd " in job.before else job.name
-    commands = [[sys.executable, script, *job.arguments], jobs.command(script, *job.arguments, options=TRACED)]
+    commands = [
+        [sys.executable, script, *job.arguments],
+        jobs.command(script, *job.arguments, options=TRACED),
+    ]
     if is_warm:
         commands = [warm.command(*words[1:], env=jobs.environment(**job.environ)) for words in commands]
     plain, run = (_finish(jobs, job, command) for command in commands)

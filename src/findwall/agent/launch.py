@@ -21,11 +21,12 @@ from typing import Any, NoReturn
 from findwall.agent.ending import analyst
 from findwall.agent.ending.analyst import write_late
 from findwall.agent.ending.stderr import say
+from findwall.agent.ending.telling import Speak
 from findwall.agent.hiding import hide_own_modules
 from findwall.agent.membership import this_rank
 from findwall.agent.options import Options, disabled
 from findwall.agent.secrets import mask_text
-from findwall.agent.session import Session, Speak
+from findwall.agent.session import Session
 from findwall.apply.applying import Effects
 from findwall.apply.registry import REGISTRY
 from findwall.errors import InputError

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from findwall.agent.ending.telling import Speak
 from findwall.agent.options import LOOP, Options, disabled
-from findwall.agent.session import Session, Speak, current
+from findwall.agent.session import Session, current
 
 
 class measure:  # noqa: N801 - reads as a verb: `with findwall.measure() as m`

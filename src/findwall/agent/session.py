@@ -5,52 +5,42 @@ from __future__ import annotations
 import atexit
 import functools
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
-from math import inf
 from pathlib import Path
 from time import perf_counter_ns
 from types import ModuleType
 
-from findwall.agent.allocations.failed_requests import failure_in
-from findwall.agent.allocations.failure_claim import caught_claim, failure_claim
 from findwall.agent.allocations.first_steps import FirstSteps
 from findwall.agent.appointment import Appointment
-from findwall.agent.ending import analyst
-from findwall.agent.ending.analyst import Analyst, say_failure
+from findwall.agent.ending import account
 from findwall.agent.ending.closing import closing_line
-from findwall.agent.ending.helper_process import Process
+from findwall.agent.ending.job_report import JobReport
+from findwall.agent.ending.later_steps import look_back, timed_ns, watch_on
 from findwall.agent.ending.measuring_again import FASTER, SAID, Again, came_too_early
 from findwall.agent.ending.runfolder import RunFolder, open_folder
-from findwall.agent.ending.statusline import StatusLine
 from findwall.agent.ending.stderr import say
-from findwall.agent.ending.writes import Writes
+from findwall.agent.ending.telling import Speak, Telling
 from findwall.agent.engine import Engine
 from findwall.agent.forks import watch_forks
 from findwall.agent.importhook import when_imported
 from findwall.agent.membership import this_rank
 from findwall.agent.options import Options
-from findwall.agent.rank_messages import LOOK_S, Told, told_by_others
 from findwall.agent.stages import Warmup
 from findwall.agent.step_ends import hooks
+from findwall.agent.step_ends.listener import Listener
 from findwall.agent.step_ends.lookout import Lookout
 from findwall.agent.step_ends.step_gate import Gate
 from findwall.agent.step_ends.stepfinder import StepEnd
 from findwall.agent.tracing.observer import OBSERVER
-from findwall.agent.trial_process import TrialArm
 from findwall.apply.applying import Effects
 from findwall.apply.registry import REGISTRY
-from findwall.model.claims import Claim
-from findwall.units import ms
 
-FAILURE_AT_MOST_S = 0.9  # that a job waits which has run out of memory: a second, with what ends it
 OTHERS_S = 10.0  # that the rank which speaks waits at a job's end for the others. Chosen by hand.
 
 WAITS = "the job has not imported torch yet"
 CLOSES = "the run is closed when the job ends, however that is"
 
-Speak = Callable[[Claim], str]  # a claim in words: whoever starts the session knows them
 _current: Session | None = None
 
 
@@ -66,25 +56,21 @@ class Session:
         speak: Speak | None = None,
     ) -> None:
         self.script, self.argv, self.options = script, argv, options
-        self._speak = speak
-        self._effects = effects or Effects({})
         self.rank = this_rank()
-        self._arm = TrialArm.of_environment(self.rank)
-        self._saying: tuple[Process, int] | None = None  # what would have fitted, and since when
-        self._writes = Writes.of_environment() if self.rank.speaks else None
+        self._report = JobReport(self.rank, effects)
         self.off = False
         self.gate = Gate()
         self.engine: Engine | None = None
+        self.listener: Listener | None = None
         self._folder: RunFolder | None = None
         self._base = Path.cwd()  # the job may change it
         self._lookout: Lookout | None = None
-        self._analyst = Analyst(options, self.rank)
+        self._telling = Telling(options, self.rank, lambda: self.engine, speak)
+        self._verdict = self._telling.verdict
         self._again = Again(options, self.rank)
         self.thread_id = threading.get_ident()
         self._closed = self._stop_now = False
-        self._look_again = 0.0  # at what the other ranks tell
         self._appointment: Appointment | None = None
-        self._status: StatusLine | None = None
 
     @classmethod
     def begin(
@@ -102,8 +88,7 @@ class Session:
             _current = session
             watch_forks(lambda: _current)
             when_imported("torch", session._torch_imported, "session", WAITS)
-            if session.rank.speaks:
-                session._status = StatusLine.begin(lambda: session.engine)
+            session._telling.begin()
             atexit.register(session.close, "")
             at_exit = functools.partial(atexit.unregister, session.close)
             REGISTRY.hold("session", "atexit", at_exit, past_trace=CLOSES)
@@ -117,17 +102,15 @@ class Session:
         if self.off:
             return
         try:
-            if self._arm is not None:
-                self._arm.torch_imported(torch)
-            self._effects.install(torch)
+            self._report.torch_imported(torch)
             self.find_folder()
-            engine = Engine(torch, self.options, self.rank, self.gate, self)
-            engine.first_steps = FirstSteps(engine)
-            self.engine = engine
-            for text in hooks.install(torch, engine):
+            self.engine = engine = Engine(torch, self.options, self.rank, self.gate, self)
+            engine.memory.first_steps = FirstSteps(engine)
+            self.listener = listener = Listener(engine, self)
+            for text in hooks.install(torch, listener):
                 engine.note(f"not watched in this torch: {text}")
-            self._lookout = Lookout(torch, self.thread_id, engine, engine.finds_loops)
-        except Exception as error:  # noqa: BLE001 - fail open
+            self._lookout = Lookout(torch, self.thread_id, listener, listener.finds_loops)
+        except Exception as error:  # noqa: BLE001 - fail open: torch may be any, and fixes change it
             self.fail(error)
 
     def find_folder(self) -> RunFolder | None:
@@ -148,12 +131,12 @@ class Session:
         if self.off:
             return
         self._switch_off()
-        self._hide_status()
+        self._telling.hide()
         say(f"stopped measuring ({type(error).__name__}: {error}); the job runs on")
         stops: list[Callable[[], None]] = [self._stop_threads]
         engine = self.engine
         if engine is not None:
-            stops += [engine.abort_window, lambda: engine.broke(error)]
+            stops += [engine.abort_window, lambda: account.broke(engine, error)]
         stops.append(REGISTRY.job_ended)
         for stop in stops:
             try:
@@ -179,9 +162,7 @@ class Session:
 
     def forked(self) -> None:
         global _current
-        analyst.forked()
-        if self._status is not None:
-            self._status.forked()
+        self._telling.forked()
         self._closed = True
         self._switch_off()
         if self._lookout is not None:
@@ -194,22 +175,17 @@ class Session:
         if self.engine is not None:
             self.engine.telemetry.stop()
 
-    def _hide_status(self) -> None:
-        status, self._status = self._status, None
-        if status is not None:
-            status.stop()
-
     # What the engine tells
 
     def step(self) -> None:
         """The job says itself that a step has ended."""
-        if self.engine is not None:
-            self.engine.step_marked()
+        if self.listener is not None:
+            self.listener.step_marked()
 
     def guard(self, action: Callable[[], None]) -> None:
         try:
             action()
-        except Exception as error:  # noqa: BLE001 - fail open
+        except Exception as error:  # noqa: BLE001 - fail open: any part of findwall may have broken
             self.fail(error)
 
     def leave_if_asked(self) -> None:
@@ -220,10 +196,7 @@ class Session:
     def marked_when_done(self, engine: Engine, source: StepEnd, key: int) -> None:
         """All is measured. A job of several ranks that is to be stopped still counts its steps; and after an
         evaluation the training may yet begin."""
-        if not self.options.stop:
-            self.guard(lambda: self._look_for_training(engine, source, key))
-            return
-        if self.rank.world_size == 1:
+        if not self.options.stop or self.rank.world_size == 1:
             self.guard(lambda: self._look_for_training(engine, source, key))
         elif self._folder is not None and engine.finder.mark(source, key):
             self.guard(lambda: self._stop_together(engine))
@@ -234,7 +207,7 @@ class Session:
         ended = engine.finder.mark(source, key, now)
         if not engine.finder.better:
             self._rest(engine)
-        elif ended and (self._analyst.is_there or not self._analyst.begun):
+        elif ended and not self._verdict.is_at_work:
             self.step_found(engine, now)
 
     def step_found(self, engine: Engine, now: int) -> None:
@@ -258,19 +231,18 @@ class Session:
         """What was measured is not what the job is about. `keep`: it stands until there is more."""
         self._again.use()
         engine.start_over(keep)
-        hooks.install(engine.torch, engine)  # some of them went with the first trace
+        if self.listener is not None:
+            hooks.install(engine.torch, self.listener)  # some of them went with the first trace
         engine.note(why)
-        self._analyst = Analyst(self.options, self.rank)
-        if self._status is not None:
-            self._hide_status()
-            self._status = StatusLine.begin(lambda: self.engine)
+        self._telling.start_over()
 
     def _first_step(self, engine: Engine) -> None:
         engine.thread_id = threading.get_ident()
         engine.take_passed()
         engine.step_number += 1
         engine.enter(Warmup(engine))
-        engine.say_what_ends_a_step()
+        if self.listener is not None:
+            self.listener.say_what_ends_a_step()
         if engine.finder.source in (StepEnd.EXPLICIT, StepEnd.OPTIMIZER) and self._lookout is not None:
             self._lookout.stop()
 
@@ -281,16 +253,16 @@ class Session:
             engine.telemetry.stop()  # what ends the steps is still looked at
         else:
             self._stop_threads()
-        self._write_effects()
-        engine.save(final=True)
+        self._write_report()
+        account.save(engine, final=True)
         self._leave_what_stays()
         if self.rank.world_size == 1:
             self._tell_trial()  # else when all ranks have measured
-        self._begin_verdict()
+        self._telling.begin_verdict(self._folder)
         if not self.options.stop:
             self._rest(engine)
         elif self.rank.world_size == 1:
-            self._analyst.end()
+            self._verdict.end()
             if self._looks_on():
                 say(SAID)
                 self._rest(engine)
@@ -304,38 +276,24 @@ class Session:
         else:
             REGISTRY.trace_ended()
 
-    def _write_effects(self) -> None:
-        """What fixes that were made without an edit did, and what the job wrote where that is asked for: once
-        all is measured, and when the job ends."""
+    def _write_report(self) -> None:
         # A rank that does not speak may not have looked for it yet; a job without torch has none.
         folder = self.find_folder() if self.engine is not None else None
-        if folder is not None and self._writes is not None:
-            folder.write_writes(self._writes)
-        if folder is not None and self._effects.names:
-            folder.write_applied(self._effects.told())
+        if folder is not None:
+            self._report.write(folder)
 
     def _tell_trial(self, wait_s: float = 0.0) -> None:
-        """What a trial asks for, by the rank that speaks; `wait_s`: for the others to have told it theirs."""
-        if self._arm is None or self._folder is None or self.engine is None or not self.rank.speaks:
-            return
-        others = told_by_others(self._folder.path, self.rank.world_size, wait_s)
-        if others is not None:
-            self._arm.tell([Told(self.engine.record, self._effects.told()), *others])
-
-    def _begin_verdict(self) -> None:
-        if self._analyst.begun:
-            return
-        self._analyst.begin(self._folder)
-        if self._status is not None and self._analyst.begun:
-            self._status.think()
+        if self._folder is not None and self.engine is not None:
+            self._report.tell_trial(self._folder, self.engine.record, wait_s)
 
     def _rest(self, engine: Engine) -> None:
         if self.rank.world_size == 1:
-            engine.watch_on(
+            watch_on(
+                engine,
                 lambda mean_ns: self.guard(lambda: self._block_ended(engine, mean_ns)),
                 self._again.waits_ns if self._again.may_come_later else 0,
                 self._waited_in_vain,
-                lambda: self._analyst.is_at_work,
+                lambda: self._verdict.is_at_work,
             )
         inferred = engine.finder.source in (StepEnd.FORWARD, StepEnd.LOADER, StepEnd.REGION, StepEnd.LOOP)
         if inferred and self._again.is_possible:
@@ -351,12 +309,11 @@ class Session:
 
     def _block_ended(self, engine: Engine, mean_ns: float) -> None:
         """As many steps as were timed have come after all was measured, with this mean."""
-        if not self._again.may_come_later or (self._analyst.begun and not self._analyst.is_there):
+        if not self._again.may_come_later or self._verdict.is_at_work:
             return
         if not self._looks_on():
             self._stop_threads()
-        elif self._again.has_settled(engine.timed_ns, mean_ns):
-            self._analyst.end(quietly=True)
+        elif self._again.has_settled(timed_ns(engine), mean_ns):
             say(f"{FASTER}, so it is measured again")
             self._start_over(engine, f"{FASTER}, so it was measured again", keep=True)
             self.gate.open_again()
@@ -369,7 +326,7 @@ class Session:
 
     def _stop(self) -> None:
         self._stop_threads()
-        self._hide_status()
+        self._telling.hide()
         self._closed = self._stop_now = True
         self._switch_off()
         REGISTRY.job_ended()
@@ -379,21 +336,13 @@ class Session:
         assert self._folder is not None
         engine.step_number += 1
         self._appointment = self._appointment or Appointment(self._folder.path)
-        if self._analyst.is_there or self._all_measured():
+        # Where no verdict is worked out, the ranks' own ends are waited for.
+        if self._report.all_measured(self._folder) if not self.options.verdict else self._verdict.is_there:
             self._tell_trial()
-            self._analyst.end()
+            self._verdict.end()
             self._appointment.make(engine.step_number)
         if self._appointment.is_due(engine.step_number):
             self._stop()
-
-    def _all_measured(self) -> bool:
-        """Where no verdict is worked out, the ranks' own ends are waited for, and told once."""
-        now = time.monotonic()
-        if self.options.verdict or not self.rank.speaks or self._folder is None or now < self._look_again:
-            return False
-        waits = told_by_others(self._folder.path, self.rank.world_size) is None
-        self._look_again = now + LOOK_S if waits else inf
-        return not waits
 
     def close(self, failure: str = "", error: BaseException | None = None) -> None:
         """The job has ended, maybe with this exception. Whatever was measured is kept, and the verdict is
@@ -402,29 +351,17 @@ class Session:
             return
         self._closed = True
         if not self.off:
-            with suppress(Exception):  # a process more, where memory has just ended
-                self._begin_to_say(error)
-            with suppress(Exception):  # words are made of modules that are loaded now, in little memory
-                self._tell_memory(error)
-            self.guard(self._write_effects)
+            if self.engine is not None:
+                with suppress(Exception):  # a process more, where memory has just ended
+                    self._telling.begin_what_fits(self._folder, error)
+                with suppress(Exception):  # words are made of modules that are loaded now, in little memory
+                    self._telling.tell_failures(self.engine, error)
+            self.guard(self._write_report)
             self.guard(lambda: self._close(failure))
             self.guard(lambda: self._tell_trial(0.0 if failure else OTHERS_S))
-        self._hide_status()
+        self._telling.hide()
         self._switch_off()
         REGISTRY.job_ended()
-
-    def _tell_memory(self, error: BaseException | None) -> None:
-        """Each rank of its own requests that failed: the others know nothing of them."""
-        if self.engine is None:
-            return
-        oom = self.engine.ran_out(error)
-        claims = [] if oom is None else failure_claim(oom).parts
-        claims += [] if self.engine.caught is None else [caught_claim(self.engine.caught)]
-        if claims:
-            self._hide_status()
-        of = f"rank {self.rank.rank}: " if self.rank.world_size > 1 else ""
-        for words in [] if self._speak is None else map(self._speak, claims):
-            say(f"{of}{words}")
 
     def _close(self, failure: str) -> None:
         engine = self.engine
@@ -433,65 +370,35 @@ class Session:
             say(f"the job {before} torch, so there is nothing to measure")
             return
         self._stop_threads()
-        if engine.first_steps is not None:
-            engine.first_steps.end()
+        engine.memory.stop_recording()
         if self._lookout is not None:
             self._lookout.join()
-        if not engine.done and engine.takes_back(failure):
+        if not engine.done and account.takes_back(engine, failure):
             if not failure and self._folder is not None and self.rank.speaks:
                 say(closing_line(self._folder.path))  # its verdict is there
                 return
         elif not engine.done:
-            engine.job_ended(failure)
+            account.job_ended(engine, failure)
         elif failure:
-            engine.crashed(failure)
-        elif engine.look_back():
+            account.crashed(engine, failure)
+        elif look_back(engine):
             # What came too seldom to be timed and traced changes the mean: the verdict is worked out again.
-            told = self._analyst.begun
-            self._analyst.end(quietly=True)
+            told = self._verdict.begun
+            self._verdict.end(quietly=True)
             if told:
                 say("steps that came later change the mean step: the next verdict replaces the one above")
-            self._analyst = Analyst(self.options, self.rank)
         else:
-            engine.keep_memory()
+            account.keep_memory(engine)
         if self._folder is None or not self.rank.speaks:
             return
-        if self._saying is not None:
-            with suppress(Exception):  # a process more, where memory has just ended
-                self._wait_for_said(engine, self._folder)
+        with suppress(Exception):  # that process again
+            self._telling.end_what_fits(engine, self._folder)
         if failure:
-            self._end_after_failure(failure)
+            self._telling.end_after_failure(self._folder.path, failure)
         else:
             if engine.record.steps.host_ns or engine.done:
-                self._begin_verdict()
-            self._analyst.end()
-
-    def _begin_to_say(self, error: BaseException | None) -> None:
-        """What takes a process is begun at once: its modules load while the job looks at itself."""
-        can = self.options.verdict and self.rank.speaks and not self._analyst.is_at_work
-        if can and self._folder is not None and self.engine is not None and failure_in(error) is not None:
-            self._saying = say_failure(self._folder.path, self.rank.rank), perf_counter_ns()
-
-    def _wait_for_said(self, engine: Engine, folder: RunFolder) -> None:
-        """Within what is left of the time that a job's failure may take."""
-        assert self._saying is not None
-        (process, began), self._saying = self._saying, None
-        if engine.oom is None:
-            process.kill()
-            return
-        spent_s = (perf_counter_ns() - began) / 1e9
-        if not analyst.wait(process, max(FAILURE_AT_MOST_S - spent_s, 0.0)):
-            say(f"`findwall read {folder.path}` says which lines hold most of it, and what would fit")
-        engine.record.cost["failure_ms"] = ms(perf_counter_ns() - began)
-        folder.write_measurement(engine.record)
-
-    def _end_after_failure(self, failure: str) -> None:
-        """The job's own message is what counts now: a verdict under way may end, none is begun."""
-        assert self._folder is not None
-        if self._analyst.begun and failure != "KeyboardInterrupt":
-            self._analyst.end()
-        else:
-            say(f"the job ended with {failure}; `findwall read {self._folder.path}` shows what was measured")
+                self._telling.begin_verdict(self._folder)
+            self._verdict.end()
 
 
 def current() -> Session | None:

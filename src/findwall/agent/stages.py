@@ -94,8 +94,7 @@ class Timing:
     name = "timing"
 
     def __init__(self, engine: Engine) -> None:
-        if engine.first_steps is not None:
-            engine.first_steps.end()
+        engine.memory.stop_recording()
         engine.look_at_device()
         engine.telemetry.start(engine.torch, engine.device)
         engine.telemetry.pause(False)
@@ -165,7 +164,7 @@ class Timing:
         record.peak_reserved = machine.reserved_peak(engine.torch, engine.device)
         record.peak_resident = peak_meters.pages()
         if record.peak_memory is not None:  # the job may have made the allocator forget it
-            record.peak_memory = max(record.peak_memory, engine.totals.columns.peak or 0)
+            record.peak_memory = max(record.peak_memory, engine.memory.totals.columns.peak or 0)
         engine.telemetry.pause(True)
         record.telemetry = engine.loading.stop(with_threads(engine.telemetry.summary(), engine.torch))
         record.cost.update(cost.describe(record.steps.hook_ns, record.steps.times()))

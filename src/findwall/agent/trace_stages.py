@@ -11,6 +11,7 @@ import msgspec
 
 from findwall.agent.allocations.memory_recording import RecordingMemory, write_known
 from findwall.agent.control import Control, finish, settling_steps
+from findwall.agent.ending.account import save
 from findwall.agent.engine import Engine
 from findwall.agent.observing import Observing
 from findwall.agent.step_ends.first_inputs import Inputs, count_inputs, micro_steps
@@ -44,7 +45,7 @@ def after_timing(engine: Engine) -> None:
         finish(engine)
         return
     look_around(engine)
-    engine.save()
+    save(engine)
     why = "" if engine.options.trace else engine.options.why_no_trace
     why = why or barred(engine.torch)
     if why:
@@ -204,7 +205,7 @@ class Tracing:
 
     def _finish(self, engine: Engine) -> None:
         self._keep(engine)
-        engine.save()
+        save(engine)
         engine.enter(Observing(engine, after_trace))
 
     def _keep(self, engine: Engine) -> None:

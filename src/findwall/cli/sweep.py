@@ -177,7 +177,7 @@ class _Sweeping:
         self._loader = trainer_of(fed)
         own = self._loader.size or 0
         if is_too_large:
-            _say(f"batches of {own}, the job's own, run out of memory: smaller ones are tried")
+            say(f"batches of {own}, the job's own, run out of memory: smaller ones are tried")
         self._looks |= {own: self._looks.pop(0)} if self._looks else {}
         return self._way(own, loader=self._loader, samples=self._loader.samples), ran
 

@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from findwall.agent.allocations.memory_recording import NS, History, barred, keep_snapshot
-from findwall.agent.allocations.oom_observer import watch_failures
 from findwall.machine import torch_device as machine
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ class FirstSteps:
         engine = self._engine
         with suppress(Exception):  # private parts of torch
             if engine.record.phase in BEFORE_TIMING and not engine.done and not barred(engine):
-                engine.failures = engine.failures or watch_failures(engine.torch)
+                engine.memory.see_failures()
                 self._history.begin(MOST_EVENTS)
 
     def end(self) -> None:

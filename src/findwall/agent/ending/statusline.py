@@ -75,7 +75,7 @@ class StatusLine:
                 text = "" if engine is None or engine.off else describe(engine)
                 if text and text != self._last:
                     self._draw(text)
-            except Exception:  # noqa: BLE001 - fail open: a line less is no loss
+            except Exception:  # noqa: BLE001 - fail open: the job's streams may be of any class
                 return
 
     def _draw(self, text: str) -> None:

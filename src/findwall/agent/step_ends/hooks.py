@@ -35,8 +35,11 @@ LOADER_STARTS = "enumerate(DataLoader)#findwall.__iter__"  # named like torch's 
 class Sink(OptimizerSink, Protocol):
     """Who is told. None of these may raise into the job."""
 
-    off: bool  # findwall is out: call the originals and nothing else
     loading: Loading
+
+    @property
+    def off(self) -> bool:
+        """findwall is out: call the originals and nothing else."""
 
     def optimizer_made(self) -> None: ...
     def optimizer_steps(self) -> int: ...

@@ -17,6 +17,8 @@ from time import perf_counter_ns
 from types import CodeType, FrameType
 from typing import Any, Protocol
 
+from findwall.agent.membership import Membership
+from findwall.agent.options import COMMAND, Options
 from findwall.agent.step_ends.codeloops import Loop, around, loops_of
 from findwall.agent.timing.thread_stacks import look, threads_take_turns
 from findwall.apply.job_files import JobFiles
@@ -58,6 +60,11 @@ class LoopWatcher(Protocol):
     def loop_turned(self, key: int) -> None: ...
     def guard(self, action: Callable[[], None]) -> None:
         """Do this, and be gone if it fails."""
+
+
+def is_wanted(options: Options, rank: Membership) -> bool:
+    """Whoever else measures a job marks its steps; and several ranks would have to agree on the first."""
+    return options.caller == COMMAND and rank.world_size == 1
 
 
 def monitoring() -> Any | None:

@@ -46,8 +46,7 @@ def hide_from(dynamo: Any) -> Callable[[], None]:
     """Returns what shows our code again."""
     before: list[str] = []
     pattern = None
-    # It is inside the job's import: better a slower compile than a failed one.
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # inside the job's import, in private parts: a slower compile then
         rules = dynamo.trace_rules
         before, pattern = list(getattr(rules, DIRS, ())), getattr(rules, PATTERN, None)
         with _compiled_once(rules):
