@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from examples import drawn
 from findwall.errors import InputError
-from findwall.machine.hardware import GPUS, table_ceilings
+from findwall.machine.gpu_table import GPUS
+from findwall.machine.hardware import table_ceilings
 from findwall.model.machine import Ceilings
 from findwall.op.op_on_paper import (
     FORMATS,

@@ -144,7 +144,8 @@ def _size(word: str, is_count: bool) -> int | None:
 def ceilings_of(gpu: str | None, here: str | None = None) -> Ceilings:
     """What was measured of a GPU on this machine, else the table's figures; by default of the one here."""
     from findwall.machine.ceilings import kept_gpus
-    from findwall.machine.hardware import GPUS, table_ceilings
+    from findwall.machine.gpu_table import GPUS
+    from findwall.machine.hardware import table_ceilings
 
     kept = kept_gpus()
     measured = {ceilings.device: ceilings for ceilings in kept}

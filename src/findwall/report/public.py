@@ -1,4 +1,4 @@
-"""Names that anybody may see: what torch, CUDA and libraries call their ops, calls, kernels and devices.
+"""What anybody may see: findwall's own words, and names that torch, CUDA and libraries give.
 
 An op is public if torch registers one of exactly that name, a kernel or a runtime call if every word of its
 name is known from them. Whatever else a trace calls something is the job's own.
@@ -9,8 +9,100 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
-from findwall.machine.hardware import GPUS
+from findwall.machine.gpu_table import GPUS
+from findwall.model.answers.memory_answer import (
+    FailureCause,
+    MemoryKind,
+    MemoryOf,
+    MemoryPhase,
+    MemoryPrice,
+)
+from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF, WALLS
+from findwall.model.causes import UNKNOWN
+from findwall.model.diagnosis import KERNELS_ALONE
+from findwall.model.kinds import SELDOM, USUAL
+from findwall.model.machine import MATH_TYPES
+from findwall.model.topology import TOPOLOGY_TOOLS
+from findwall.report.words.ncu_words import LIMITS
+from findwall.report.words.undecided import DOES, WHAT_ONCE
+from findwall.report.words.verdicts import OPS_OPTION, SHAPES_OPTION
+
+STEP_MARKS = ("ProfilerStep", "optimizer", "range", "period", "span", KERNELS_ALONE)
+SOURCES = (
+    "torch-trace",
+    "run-folder",
+    "watch",
+    "nsys",
+    "nsys-report",
+    "ncu",
+    "memory-snapshot",
+    "execution-trace",
+)
+UNITS = ("samples/s", "tokens/s", "images/s", "sequences/s")
+THROTTLE = ("hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake", "sw-power-cap")
+# Words of findwall's own that a figure may be.
+OWN = frozenset(
+    {
+        *(*WALLS, *WALL_OF, UNKNOWN, *KERNEL_CLASSES, *MATH_TYPES, *THROTTLE, *LIMITS, *DOES, *WHAT_ONCE),
+        *(*OPS_OPTION, *OPS_OPTION.values(), *SHAPES_OPTION.values(), "nvidia", "amd", "pageable", "pinned"),
+        *(
+            "ceiling",
+            "memory",
+            "aligned",
+            "trained",
+            "others",
+            "measured",
+            "table",
+            "doubtful",
+            USUAL,
+            SELDOM,
+        ),
+        *("saving", "evaluation", "loader-start", "steps", "start-up", "other", *TOPOLOGY_TOOLS.values()),
+        *(
+            *get_args(MemoryKind),
+            *get_args(MemoryPhase),
+            *get_args(FailureCause),
+            *get_args(MemoryOf),
+            *get_args(MemoryPrice),
+        ),
+    }
+)
+# Keys of dictionaries in the document: what stands under others goes.
+KEYS = frozenset(
+    {
+        *(f"{name}_{rate}" for name in MATH_TYPES for rate in ("tflops", "spec_tflops")),
+        *("memory_gbps", "memory_spec_gbps", "source", "device", "doubt", "stream", "events", "busy_ms"),
+        *(
+            "steps",
+            "start-up",
+            "evaluation",
+            "saving",
+            "loader-start",
+            "other",
+            "workers",
+            "threads",
+            "prefetch",
+        ),
+        *("hook_share", "shadow_share", "low", "mid", "high", "step_after_trace", "trace", "profiler_stays"),
+        *("sm_clock_mhz", "power_w", "temperature_c", "utilisation", "memory_gib"),
+        *("held_down", "sm", "tensor", "dram", "fp16", "fp32", "fp64", "pcie_rx_mib_s", "pcie_tx_mib_s"),
+        *THROTTLE,
+    }
+)
+PACKAGES = (
+    "torch",
+    "python",
+    "cuda",
+    "cudnn",
+    "nccl",
+    "triton",
+    "numpy",
+    "driver",
+    "findwall",
+    "torchvision",
+)
 
 _LISTS = Path(__file__).parent / "public_names"
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")

@@ -13,107 +13,25 @@ import sys
 import typing
 from array import array
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from findwall.model.answers.memory_answer import (
-    FailureCause,
-    MemoryKind,
-    MemoryOf,
-    MemoryPhase,
-    MemoryPrice,
-)
-from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF, WALLS
-from findwall.model.causes import UNKNOWN
 from findwall.model.claims import TEXT, Claim, Evidence
-from findwall.model.diagnosis import KERNELS_ALONE, Diagnosis
+from findwall.model.diagnosis import Diagnosis
 from findwall.model.kinds import SELDOM, USUAL
-from findwall.model.machine import MATH_TYPES
 from findwall.model.series import Series, StepTimeline, Track
 from findwall.report import public
 from findwall.report.words import spoken, vocabulary
-from findwall.report.words.ncu_words import LIMITS, STALLS
-from findwall.report.words.undecided import DOES, WHAT_ONCE
-from findwall.report.words.verdicts import OPS_OPTION, SHAPES_OPTION
+from findwall.report.words.ncu_words import STALLS
 
-STEP_MARKS = ("ProfilerStep", "optimizer", "range", "period", "span", KERNELS_ALONE)
-SOURCES = (
-    "torch-trace",
-    "run-folder",
-    "watch",
-    "nsys",
-    "nsys-report",
-    "ncu",
-    "memory-snapshot",
-    "execution-trace",
-)
-UNITS = ("samples/s", "tokens/s", "images/s", "sequences/s")
-THROTTLE = ("hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake", "sw-power-cap")
-# Words of findwall's own that a figure may be.
-OWN = frozenset(
-    {
-        *(*WALLS, *WALL_OF, UNKNOWN, *KERNEL_CLASSES, *MATH_TYPES, *THROTTLE, *LIMITS, *DOES, *WHAT_ONCE),
-        *(*OPS_OPTION, *OPS_OPTION.values(), *SHAPES_OPTION.values(), "nvidia", "amd", "pageable", "pinned"),
-        *(
-            "ceiling",
-            "memory",
-            "aligned",
-            "trained",
-            "others",
-            "measured",
-            "table",
-            "doubtful",
-            USUAL,
-            SELDOM,
-        ),
-        *("saving", "evaluation", "loader-start", "steps", "start-up", "other", "nvidia-smi topo -m"),
-        "rocm-smi --showtopo",
-        *(*get_args(MemoryKind), *get_args(MemoryPhase), *get_args(FailureCause), *get_args(MemoryOf)),
-        *get_args(MemoryPrice),
-    }
-)
-# Keys of dictionaries in the document: what stands under others goes.
-KEYS = frozenset(
-    {
-        *(f"{name}_{rate}" for name in MATH_TYPES for rate in ("tflops", "spec_tflops")),
-        *("memory_gbps", "memory_spec_gbps", "source", "device", "doubt", "stream", "events", "busy_ms"),
-        *(
-            "steps",
-            "start-up",
-            "evaluation",
-            "saving",
-            "loader-start",
-            "other",
-            "workers",
-            "threads",
-            "prefetch",
-        ),
-        *("hook_share", "shadow_share", "low", "mid", "high", "step_after_trace", "trace", "profiler_stays"),
-        *("sm_clock_mhz", "power_w", "temperature_c", "utilisation", "memory_gib"),
-        *("held_down", "sm", "tensor", "dram", "fp16", "fp32", "fp64", "pcie_rx_mib_s", "pcie_tx_mib_s"),
-        *THROTTLE,
-    }
-)
 _OWN_TRACK = re.compile(
     r"device idle|thread \d+(?: \(python[\d.]*\))?|(?:GPU \d+, )?(?:the cores|stream -?\d+)"
 )
 _ENDED = re.compile(r"(?:exit code|signal) -?\d+")
 _DATE = re.compile(r"[\d\-:T+.Z ]*")
 _VERSION = re.compile(r"\d+(?:\.\d+)*(?:(?:a|b|rc|\.post|\.dev)\d+)*(?:\+(?:cpu|cu\d+|rocm[\d.]+))?")
-PACKAGES = (
-    "torch",
-    "python",
-    "cuda",
-    "cudnn",
-    "nccl",
-    "triton",
-    "numpy",
-    "driver",
-    "findwall",
-    "torchvision",
-)
 # Names in claims that are not looked up, and what they are called then.
 CALLED = {
     "function": "function",
@@ -185,7 +103,7 @@ class _Pen:
             return {
                 key: self.value(str(key), one)
                 for key, one in value.items()
-                if not isinstance(key, str) or key in KEYS
+                if not isinstance(key, str) or key in public.KEYS
             }
         return value
 
@@ -214,10 +132,10 @@ class _Pen:
         return f"{known}={number}" if number.isdigit() else known
 
     def own(self, word: str) -> str:
-        return word if word in OWN or word in self._fixes else ""
+        return word if word in public.OWN or word in self._fixes else ""
 
     def step_kind(self, name: str) -> str:
-        return name if name in (USUAL, SELDOM) or name in OWN else self.renamed(name, "kind")
+        return name if name in (USUAL, SELDOM) or name in public.OWN else self.renamed(name, "kind")
 
     # -- claims -------------------------------------------------------------------------------------------
 
@@ -246,8 +164,6 @@ class _Pen:
             return name if public.is_shape(name) else ""
         if stem.endswith("_type"):
             return name if public.is_format(name) else self.renamed(name, "type")
-        if stem == "patch":  # a line to write: of a change that is named already
-            return ""
         if stem == "stall":
             return name if name in STALLS else "unknown"
         if stem == "optimizer":
@@ -295,7 +211,7 @@ SENTENCES: dict[tuple[str, str], Text] = {
     ("MemoryRung", "how"): lambda pen, one: pen.said(one.claim),
     ("SweepPoint", "why"): lambda pen, one: pen.said(one.claim),
     ("KernelRow", "name"): lambda pen, one: pen.kernel(one.name),
-    ("Source", "kind"): lambda pen, one: one.kind if one.kind in SOURCES else "torch-trace",
+    ("Source", "kind"): lambda pen, one: one.kind if one.kind in public.SOURCES else "torch-trace",
     ("WhatIf", "asked"): lambda pen, one: " and ".join(pen.fix(fix) for fix in one.fixes) or "what was asked",
 }
 LISTED: dict[tuple[str, str], Callable[[_Pen, Any], Any]] = {
@@ -311,9 +227,9 @@ FIELDS: dict[str, Callable[[_Pen, str], str]] = {
     "schema": lambda pen, value: value if re.fullmatch(r"findwall/\d+", value) else "",
     "paths": lambda pen, value: pen.renamed(value, "input", "-"),
     "crash": lambda pen, value: value if _is_ending(value) else "the job failed",
-    "found_by": lambda pen, value: value if value in STEP_MARKS else "",
+    "found_by": lambda pen, value: value if value in public.STEP_MARKS else "",
     "doubt": lambda pen, value: "the machine was busy",
-    "unit": lambda pen, value: value if value in UNITS else "units/s",
+    "unit": lambda pen, value: value if value in public.UNITS else "units/s",
     "module": lambda pen, value: pen.renamed(value, "module"),
     "line": _Pen.line,
     "places": _Pen.line,
@@ -403,12 +319,12 @@ def _timeline(step: StepTimeline, pen: _Pen) -> StepTimeline:
         for track in step.tracks
     ]
     names = [pen.op(name) if name in on_host else pen.kernel(name) for name in step.names]
-    causes = [cause if cause in OWN else "" for cause in step.causes]
+    causes = [cause if cause in public.OWN else "" for cause in step.causes]
     kind = pen.step_kind(step.kind) if step.kind else ""
     return replace(step, tracks=tracks, names=names, causes=causes, kind=kind)
 
 
 def _versions(versions: Mapping[str, str]) -> dict[str, str]:
     """Of packages that anybody knows, where a version is one."""
-    found = {name: _VERSION.match(versions[name]) for name in PACKAGES if name in versions}
+    found = {name: _VERSION.match(versions[name]) for name in public.PACKAGES if name in versions}
     return {name: match[0] for name, match in found.items() if match is not None}
