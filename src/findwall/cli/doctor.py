@@ -69,7 +69,7 @@ def _topology() -> Topology:
 
     try:
         return whole_topology(Host())
-    except Exception as error:  # noqa: BLE001 - machines that nobody has seen
+    except Exception as error:  # noqa: BLE001 - it reads drivers and /sys of machines nobody has seen
         say(f"the topology could not be read ({type(error).__name__}: {error})")
         return NOT_SEEN
 

@@ -85,7 +85,7 @@ def _failing_open(said: str = "") -> Iterator[None]:
     """A tracker that is down, or of another version, is no reason to end a training."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001 - fail open
+    except Exception as error:  # noqa: BLE001 - fail open: libraries of others, and what they talk to
         if said:
             say(f"{said} ({type(error).__name__}: {error})")
 

@@ -134,8 +134,7 @@ def audit(
     for look in looks:
         try:
             findings += look()
-        # An audit runs inside other people's jobs on machines nobody has seen: whatever breaks, they run on.
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - inside a job, on machines nobody has seen: it runs on
             reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
             sentence = f"Part of the environment could not be checked ({reason})."
             findings.append(Finding("audit-incomplete", "info", sentence))

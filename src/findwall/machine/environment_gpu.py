@@ -62,8 +62,7 @@ def nvml() -> Iterator[Any]:
         import pynvml
 
         pynvml.nvmlInit()
-    # A missing library, another driver version, a container without the device: each fails in its own way.
-    except Exception:  # noqa: BLE001
+    except Exception:  # noqa: BLE001 - no library, another driver, no device: each fails in its own way
         yield None
         return
     try:
@@ -150,8 +149,7 @@ def _torch_uuids(torch: Any) -> list[str]:
 def _ask(question: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return question(*arguments)
-    # Old drivers lack functions, virtual GPUs refuse most of them: an unanswered question is unknown.
-    except Exception:  # noqa: BLE001
+    except Exception:  # noqa: BLE001 - old drivers lack functions, virtual GPUs refuse them: it is unknown
         return None
 
 

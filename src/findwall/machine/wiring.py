@@ -46,8 +46,7 @@ class Question:
             return None
         try:
             return getattr(self._library, name)(*arguments)
-        # Old drivers lack functions, virtual GPUs refuse most of them: an unanswered question is unknown.
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - old drivers lack functions, virtual GPUs refuse them
             self.there_is_none = type(error).__name__ in NO_SUCH_THING
             return None
 
@@ -151,7 +150,7 @@ def look_at_topology(library: Any, states: Sequence[GpuState], host: Host) -> li
         return []
     try:
         return judge_topology(read_topology(library, states, host, RUN_LIMIT_S), away)
-    except Exception as error:  # noqa: BLE001 - machines that nobody has seen
+    except Exception as error:  # noqa: BLE001 - it reads drivers and /sys of machines nobody has seen
         reason = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         sentence = f"How the GPUs are wired could not be checked ({reason})."
         return [Finding("audit-incomplete", "info", sentence)]

@@ -72,7 +72,7 @@ def decoded(path: Path, memory: int) -> MemoryHistory:
             found = _received(path, child.stdout)
         except (EOFError, ValueError, msgspec.MsgspecError) as error:
             raise _died(path, child.wait(), memory) from error
-        except BaseException:
+        except BaseException:  # Ctrl-C as well: nobody else would end it
             child.kill()
             raise
     return found

@@ -344,7 +344,7 @@ def _in_backward(torch: Any) -> bool:
 def _is_checkpointed(torch: Any) -> bool:
     """Whether the backward pass runs this part of the forward pass once more, when no loss follows it: what
     it gives must have the same number formats here and there."""
-    with contextlib.suppress(Exception):  # fail open: other torches may not tell
+    with contextlib.suppress(AttributeError, TypeError, RuntimeError):  # other torches may not tell
         hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
         return hooks is not None and hooks[0].__module__ == "torch.utils.checkpoint"
     return False
