@@ -11,14 +11,15 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from findwall.agent.allocations.memory_recording import NS, History, barred, keep_snapshot
+from findwall.agent.allocations.memory_recording import History, barred, keep_snapshot
 from findwall.machine import torch_device as machine
+from findwall.units import NS_PER_S
 
 if TYPE_CHECKING:
     from findwall.agent.engine import Engine
 
 MOST_EVENTS = 20_000  # the last ones: a few steps, written within half a second. By hand.
-WRITES_AT_MOST_NS = NS // 2
+WRITES_AT_MOST_NS = NS_PER_S // 2
 BEFORE_TIMING = ("starting", "warm-up")
 
 

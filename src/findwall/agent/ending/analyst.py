@@ -155,10 +155,10 @@ def environment() -> dict[str, str]:
     return environ
 
 
-def wait(process: Process) -> bool:
+def wait(process: Process, timeout: float = JOB_END_WAIT_S) -> bool:
     """Wait for the verdict at the job's end. A second Ctrl-C ends that too."""
     try:
-        return process.wait(JOB_END_WAIT_S) == 0
+        return process.wait(timeout) == 0
     except (subprocess.TimeoutExpired, KeyboardInterrupt):
         process.kill()
         return False
