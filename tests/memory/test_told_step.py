@@ -85,7 +85,7 @@ def said(found: OutOfMemory, model: FailedModel = ADAM) -> str:
 def test_the_cheapest_change_that_fits_is_named_with_its_peak() -> None:
     words = said(oom(), FailedModel(WEIGHTS, 2.0, 4 * GIB, (0.75, 0.8)))
     assert "A whole step needs 96.0 GiB to 101.6 GiB, and the job can have 79.0 GiB." in words
-    assert "Cheapest that fits: compute the batch in 2 parts and accumulate gradients" in words
+    assert "The cheapest change that fits: compute the batch in 2 parts and accumulate gradients" in words
     assert "leaves a peak of 59.5 GiB" in words and "% of this batch surely fits." in words
 
 
@@ -95,12 +95,12 @@ def test_the_line_to_write_stands_beside_it() -> None:
 
 
 def test_what_may_not_fit_is_called_so() -> None:
-    assert "Cheapest that may fit: compute the batch in 2 parts" in said(oom(room_gib=79.2))
+    assert "The cheapest change that may fit: compute the batch in 2 parts" in said(oom(room_gib=79.2))
 
 
 def test_where_nothing_fits_that_is_said() -> None:
     words = said(oom(room_gib=20.0), FailedModel(WEIGHTS, 2.0, 0, (0.75, 0.8)))
-    assert words.endswith("No single change that findwall knows fits.")
+    assert words.endswith("No single change that findwall knows makes the step fit.")
 
 
 @pytest.mark.parametrize("cause", ["growth", "fragmentation", "others"])

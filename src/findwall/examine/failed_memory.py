@@ -80,11 +80,9 @@ def told_of(oom: OutOfMemory) -> list[Claim]:
         "room_gib": oom.room_gib,
         "batch_share": oom.largest_batch if (oom.largest_batch or 1.0) < 1.0 else None,
     }
-    if oom.rung is not None:
-        surely = "first-fit" if oom.rung.fits else "may-fit"
-        parts = [oom.rung.claim] if oom.rung.claim is not None else []
-        return [
-            *found,
-            Claim(f"memory-helps/{surely}", figures, known(patch=oom.rung.patch or None), parts=parts),
-        ]
-    return [*found, Claim("memory-helps/none-fits", figures)]
+    found.append(Claim("memory-failed/needs", figures))
+    if oom.rung is None:
+        return [*found, Claim("memory-helps/none-fits")]
+    surely = "first-fit" if oom.rung.fits else "may-fit"
+    parts = [oom.rung.claim] if oom.rung.claim is not None else []
+    return [*found, Claim(f"memory-helps/{surely}", {}, known(patch=oom.rung.patch or None), parts=parts)]

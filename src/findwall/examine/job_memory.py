@@ -35,7 +35,7 @@ def with_job(run: Run, speaks: Rank) -> tuple[Memory, list[Claim]]:
         remarks = [claim, *(one for one in remarks if one.id != "memory/grows")]
     if caught is not None:
         remarks.append(caught_claim(caught))
-    return memory, [*([_told(oom)] if oom is not None else []), *remarks]
+    return memory, [*([failure_claim(oom), *told_of(oom)] if oom is not None else []), *remarks]
 
 
 def failed(run: Run) -> OutOfMemory | None:
@@ -51,11 +51,6 @@ def _failed_request(run: Run) -> OutOfMemory | None:
     history = of_snapshot(rank) or of_trace(rank)
     devices = [] if history is None else device_memory(history)
     return looked_into(rank, next(iter(devices), None))
-
-
-def _told(oom: OutOfMemory) -> Claim:
-    claim = failure_claim(oom)
-    return replace(claim, parts=[*claim.parts, *told_of(oom)])
 
 
 def recorded_batches(run: Run) -> BatchLines:

@@ -135,4 +135,4 @@ class _Told:
 def _nothing() -> Segments:
     """Of what the driver gave nothing is said."""
     none, no = np.zeros(0, np.int64), np.zeros(0, np.bool_)
-    return Segments(none.astype(np.uint64), none, none, none, no, no)
+    return Segments(none.astype(np.uint64), none, none, none, no)

@@ -174,9 +174,10 @@ WORDS: dict[str, Words] = {
         f"{claim.places[0]} ({format_gib(number(claim, 'line_gib'))} of "
         f"{KIND_NAMES[str(claim.figures['kind'])]})"
     ),
-    "memory-helps/first-fit": lambda claim: f"{_needs(claim)} Cheapest that fits: {_change(claim)}",
-    "memory-helps/may-fit": lambda claim: f"{_needs(claim)} Cheapest that may fit: {_change(claim)}",
-    "memory-helps/none-fits": lambda claim: f"{_needs(claim)} No single change that findwall knows fits.",
+    "memory-failed/needs": _needs,
+    "memory-helps/first-fit": lambda claim: f"The cheapest change that fits: {_change(claim)}",
+    "memory-helps/may-fit": lambda claim: f"The cheapest change that may fit: {_change(claim)}",
+    "memory-helps/none-fits": "No single change that findwall knows makes the step fit.",
     "memory/caught": "The job went on after {count:,} requests for memory that failed[[, the largest of "
     "{largest_gib:gib}]][[ at {places[0]}]].",
     "memory/fills-up": "Memory grows by {grown_gib:gib} per step, over {steps:,} steps so far, and none is "
