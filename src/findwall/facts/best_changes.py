@@ -20,7 +20,7 @@ from findwall.replay.change import Change, HostWork, Launch, Ready, Scale
 from findwall.replay.curves import curves
 from findwall.replay.graph import LAUNCHING, Graph
 from findwall.units import NOT_ZERO_NS, NS_PER_S
-from findwall.work.work_facts import WorkFacts
+from findwall.work.work_facts import WorkFacts, moving_ns
 
 # On cores what stays runs faster once the rest is gone, which used the same caches: of what is left so much
 # less for each part of the step that goes, at the most and likely. Five jobs on two cores of a Xeon lost 0.5
@@ -116,7 +116,7 @@ def in_another_form(facts: WorkFacts, atoms: I64, nbytes: F64) -> Change:
     if on_cores(facts):
         return gone(facts, atoms)
     share = facts.atoms.own[atoms] / np.maximum(facts.kernels.duration[facts.atoms.index[atoms]], 1)
-    return to_floor(facts, atoms, nbytes / (facts.ceilings.bandwidth or np.inf) * NS_PER_S * share)
+    return to_floor(facts, atoms, moving_ns(facts, nbytes) * share)
 
 
 def as_one_pass(facts: WorkFacts, atoms: I64, nbytes: float) -> Change:
@@ -124,7 +124,7 @@ def as_one_pass(facts: WorkFacts, atoms: I64, nbytes: float) -> Change:
     own = facts.atoms.own[atoms]
     if on_cores(facts) or len(atoms) == 0:
         return gone(facts, atoms)
-    least = nbytes / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
+    least = moving_ns(facts, nbytes)
     return to_floor(facts, atoms, own * min(least / max(float(own.sum()), 1.0), 1.0))
 
 

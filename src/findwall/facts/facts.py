@@ -276,6 +276,11 @@ def rows_of(facts: WorkFacts, atoms: I64) -> I64:
     return facts.kernels.row[facts.atoms.index[atoms]]
 
 
+def kernels_ns(facts: WorkFacts, atoms: I64) -> float:
+    """What the kernels of some atoms take in all."""
+    return float(facts.kernels.duration[facts.atoms.index[atoms]].sum())
+
+
 def serve(facts: StepFacts, rows: I64, *roles: Role) -> Bool:
     """Which of these device rows have one of these roles."""
     by = issuers(facts.timeline, facts.links, rows)

@@ -9,6 +9,8 @@ So a fix that removes what lies between them gives back a little less than what 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from findwall.facts.best_changes import floor_in
@@ -26,7 +28,7 @@ from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
 from findwall.model.machine import MATH_TYPES
 from findwall.replay.calibrate import SLOWEST_PACE, host_parts
-from findwall.replay.change import Change, Scale
+from findwall.replay.change import Change, Drop, Replace, Scale
 from findwall.replay.curves import curves
 from findwall.replay.graph import LAUNCHING, Graph, Node
 from findwall.replay.rewiring import nodes_of
@@ -34,7 +36,7 @@ from findwall.step.step_facts import StepFacts
 from findwall.units import NOT_ZERO_NS, NS_PER_S
 from findwall.work.fusion import BATCH_NORM
 from findwall.work.op_arguments import Arguments, Tensor
-from findwall.work.work_facts import WorkFacts, ops_named
+from findwall.work.work_facts import WorkFacts, moving_ns, ops_named
 
 # Where a step launches next to nothing, what an eager op costs the host of the curves. Measured on an H200.
 FEW_LAUNCHES = 20
@@ -173,6 +175,25 @@ def to_likely(facts: WorkFacts, atoms: I64, ns: F64) -> Change:
 
 
 # -- passes over memory ----------------------------------------------------------------------------
+
+
+def pass_ns(facts: WorkFacts, nbytes: float) -> float:
+    """One pass that reads and writes so many bytes, as fast as such kernels are."""
+    return float(curves().likely_ns("pointwise", np.array([max(moving_ns(facts, nbytes), 1.0)]))[0])
+
+
+def in_few_kernels(parts: Iterable[tuple[I64, int, float]]) -> Change:
+    """For each of these the device rows, how many kernels are left of them, and what those take together."""
+    kept: list[int] = []
+    ns: list[float] = []
+    gone: list[int] = []
+    for rows, kernels, taken in parts:
+        every = np.unique(rows).tolist()
+        stay = every[:kernels]
+        kept += stay
+        ns += [taken / max(len(stay), 1)] * len(stay)
+        gone += every[len(stay) :]
+    return Change((Replace(np.array(kept, np.int64), np.array(ns)), Drop(np.array(gone, np.int64))))
 
 
 def narrowed_ns(facts: Facts, atoms: I64, layout: str) -> F64:

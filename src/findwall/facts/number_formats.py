@@ -22,10 +22,10 @@ from findwall.model.machine import MATH_TYPES
 from findwall.replay.curves import curves
 from findwall.step.kernel_names.name_parts import item_size_in_name
 from findwall.step.step_facts import StepFacts
-from findwall.units import NS_PER_S, ms
+from findwall.units import ms
 from findwall.work.op_arguments import Arguments, Tensor, is_floating
 from findwall.work.op_work import op_work
-from findwall.work.work_facts import BOUNDS, WorkFacts, ops_named
+from findwall.work.work_facts import BOUNDS, WorkFacts, moving_ns, ops_named
 
 SIXTEEN_BITS = ("fp16", "bf16")
 SIXTEEN_BIT_BYTES_SHARE = 0.5  # of the bytes of an fp32 number
@@ -261,7 +261,7 @@ def cast_ns(facts: WorkFacts, atoms: I64) -> F64:
         for row in distinct.tolist()
     ]
     moved = np.array(numbers, np.float64)[inverse.reshape(-1)] * (WIDE_BYTES + NARROW_BYTES)
-    floor = moved / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
+    floor = moving_ns(facts, moved)
     return np.where(moved > 0, curves().likely_ns("pointwise", np.maximum(floor, 1.0)), 0.0)
 
 

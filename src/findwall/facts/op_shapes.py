@@ -13,10 +13,9 @@ from findwall.model.intervals import F64, I64
 from findwall.replay.curves import curves
 from findwall.step.links import nearest
 from findwall.step.step_facts import StepFacts
-from findwall.units import NS_PER_S
 from findwall.work.op_arguments import Arguments, Tensor
 from findwall.work.op_work import op_work
-from findwall.work.work_facts import WorkFacts, ops_named
+from findwall.work.work_facts import WorkFacts, moving_ns, ops_named
 
 # Elements of a 16-bit operand: 8 are the 16 bytes that tensor cores load at once, whole tiles are larger.
 ALIGNED_MULTIPLE = 8
@@ -197,7 +196,7 @@ def padding_ns(facts: WorkFacts, atoms: I64) -> F64:
     how much of it nobody knows beforehand."""
     distinct, inverse = np.unique(facts.kernels.op[facts.atoms.index[atoms]], return_inverse=True)
     moved = np.array([_operand_bytes(facts, op) for op in distinct.tolist()], np.float64)
-    floor = READ_AND_WRITTEN * moved / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
+    floor = moving_ns(facts, READ_AND_WRITTEN * moved)
     each: F64 = np.where(floor > 0, curves().likely_ns("pointwise", np.maximum(floor, 1.0)), 0.0)
     return each[inverse.reshape(-1)]
 

@@ -4,6 +4,7 @@ its time is. Only the columns are here; the other files of the room, and the bud
 from __future__ import annotations
 
 import re
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -19,7 +20,9 @@ from findwall.model.events import Bool, Timeline
 from findwall.model.intervals import F64, I8, I64
 from findwall.model.machine import MATH_TYPES, Ceilings
 from findwall.step.step_facts import StepFacts
+from findwall.units import NS_PER_S
 
+Amount = TypeVar("Amount", float, F64)
 BOUNDS = ("compute", "bandwidth", "latency", "unknown")
 
 
@@ -134,6 +137,11 @@ class WorkFacts(StepFacts, frozen=True, dict=True):
     def math(self, atom: int) -> str | None:
         index = int(self.kernels.math_index[self.atoms.index[atom]])
         return MATH_TYPES[index] if index >= 0 else None
+
+
+def moving_ns(facts: WorkFacts, nbytes: Amount) -> Amount:
+    """As long as the device's memory takes at best for so many bytes; no time where its rate is not known."""
+    return nbytes / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
 
 
 def ops_named(timeline: Timeline, ops: I64, pattern: re.Pattern[str]) -> Bool:

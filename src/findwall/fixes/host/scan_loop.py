@@ -35,6 +35,7 @@ import numpy as np
 
 from findwall.facts.called_atoms import of_heads
 from findwall.facts.host_loops import unbinding
+from findwall.facts.likely_times import pass_ns
 from findwall.facts.user_lines import line_of, sampled
 from findwall.fixes import (
     Claim,
@@ -55,11 +56,9 @@ from findwall.fixes.refusals import REPLAYED
 from findwall.model.catalogue import FEWEST_REPEATS, LONGEST_ROUND, MAJORITY_SHARE, WORTH_IT
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Drop, NoHostWork, Replace
-from findwall.replay.curves import curves
 from findwall.step.call_names import in_window
 from findwall.step.called_ops import heads_of
 from findwall.step.step_facts import StepFacts
-from findwall.units import NS_PER_S
 from findwall.work.op_arguments import Arguments, Tensor
 from findwall.work.work_facts import WorkFacts
 
@@ -153,9 +152,7 @@ def _doublings(found: _Scan) -> int:
 
 def _likely(facts: WorkFacts, found: _Scan) -> Change:
     """A few kernels for each doubling, over all rounds' numbers."""
-    moved = PASSES * found.rounds * found.part.elements * found.part.size
-    floor = moved / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
-    each = float(curves().likely_ns("pointwise", np.array([max(floor, 1.0)]))[0])
+    each = pass_ns(facts, PASSES * found.rounds * found.part.elements * found.part.size)
     kept: list[int] = []
     gone_rows: list[int] = []
     stay = KERNELS_A_ROUND * _doublings(found) * found.loops

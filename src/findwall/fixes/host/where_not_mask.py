@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 
 from findwall.facts.called_atoms import Passes, called_by, end_of_step, of_heads
+from findwall.facts.likely_times import in_few_kernels, pass_ns
 from findwall.facts.user_lines import line_of
 from findwall.facts.waiting_rounds import waiting_rounds
 from findwall.facts.waits import shared_idle
@@ -45,12 +46,11 @@ from findwall.fixes import (
 )
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, MENTION_SHARE
 from findwall.model.intervals import I64
-from findwall.replay.change import Change, Drop, NoWait, Replace
-from findwall.replay.curves import curves
+from findwall.replay.change import Change, NoWait
 from findwall.step.call_names import in_window, sync_rows
 from findwall.step.called_ops import head_of, heads_of
 from findwall.step.step_facts import StepFacts
-from findwall.units import NS_PER_S, ms
+from findwall.units import ms
 from findwall.work.op_arguments import Arguments, Tensor
 from findwall.work.work_facts import WorkFacts
 
@@ -162,19 +162,11 @@ def _is_summed(facts: WorkFacts, heads: I64, of: I64, at: int, mask: Tensor, giv
 
 def _likely(facts: WorkFacts, found: list[_Picked]) -> Change:
     """One pass forward and one back in place of all that picks and puts back."""
-    kept: list[int] = []
-    ns: list[float] = []
-    dropped: list[int] = []
+    parts = []
     for one in found:
-        moved = one.given.elements * (NUMBER_BYTES * one.given.size + MASK_BYTES)
-        floor = moved / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
-        each = float(curves().likely_ns("pointwise", np.array([max(floor, 1.0)]))[0])
-        for atoms in (one.forward, one.backward):
-            rows = np.unique(rows_of(facts, atoms)).tolist()
-            kept += rows[:1]
-            ns += [each] * len(rows[:1])
-            dropped += rows[1:]
-    return Change((Replace(np.array(kept, np.int64), np.array(ns)), Drop(np.array(dropped, np.int64))))
+        each = pass_ns(facts, one.given.elements * (NUMBER_BYTES * one.given.size + MASK_BYTES))
+        parts += [(rows_of(facts, atoms), 1, each) for atoms in (one.forward, one.backward)]
+    return in_few_kernels(parts)
 
 
 FIX = Fix(MOVES, "needs-review", use, removes=True)

@@ -71,10 +71,10 @@ from findwall.patches.call_arguments import keyword_of
 from findwall.patches.editor import Editor
 from findwall.patches.model_names import named
 from findwall.replay.change import Change, Issue, Longer
-from findwall.units import NS_PER_S, ms
+from findwall.units import ms
 from findwall.work.fusion import BATCH_NORM
 from findwall.work.op_arguments import Arguments
-from findwall.work.work_facts import ops_named
+from findwall.work.work_facts import moving_ns, ops_named
 
 MOVES = ("layout-copies", "slow-kernels", "unfused-pointwise")
 # Classes of kernels that read images, beside the convolutions.
@@ -156,7 +156,7 @@ def _turned_back(facts: Facts) -> _TurnedBack:
         if image.dims[0] == 1 or CHANNELS_FIRST.search(facts.op_name(atom) or ""):
             found[int(facts.kernels.row[facts.atoms.index[atom]])] = image.elements
     moved = np.array(list(found.values()), np.float64) * TURNING_BYTES
-    ns = moved / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
+    ns = moving_ns(facts, moved)
     return _TurnedBack(np.array(list(found), np.int64), ns, launch_ns(facts))
 
 

@@ -29,6 +29,7 @@ import numpy as np
 
 from findwall.facts.best_changes import in_another_form
 from findwall.facts.called_atoms import atoms_under, called_by, longest_of
+from findwall.facts.facts import kernels_ns
 from findwall.facts.rows_by_number import adding_ns
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
@@ -155,7 +156,7 @@ def _known(facts: WorkFacts, row: int, atoms: I64) -> _Put | str:
     if table.size < FULL_BYTES:
         return NARROW
     adds = longest_of(facts, atoms)
-    now = float(facts.kernels.duration[facts.atoms.index[atoms]].sum())
+    now = kernels_ns(facts, atoms)
     then = adding_ns(facts, float(gradient.elements * gradient.size))
     return _Put(row, table, index.dims, gradient, adds, np.setdiff1d(atoms, adds), now, then)
 

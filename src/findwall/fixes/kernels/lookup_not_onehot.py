@@ -31,6 +31,7 @@ import numpy as np
 
 from findwall.facts.best_changes import in_another_form
 from findwall.facts.called_atoms import atoms_under, longest_of, ops_behind
+from findwall.facts.facts import kernels_ns
 from findwall.facts.rows_by_number import OneHots, adding_ns, fetching_ns, one_hots
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
@@ -160,7 +161,7 @@ def use(facts: Facts) -> Outcome:
 
 def _now(facts: WorkFacts, hot: _Hot) -> float:
     every = np.concatenate([hot.makes, hot.main, hot.beside])
-    return float(facts.kernels.duration[facts.atoms.index[every]].sum())
+    return kernels_ns(facts, every)
 
 
 def _hot(facts: WorkFacts, made: OneHots) -> _Hot | CannotTell | None:

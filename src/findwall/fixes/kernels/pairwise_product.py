@@ -31,6 +31,8 @@ import numpy as np
 
 from findwall.facts.best_changes import as_one_pass
 from findwall.facts.called_atoms import called_by, passes, read_behind, reading
+from findwall.facts.facts import kernels_ns
+from findwall.facts.likely_times import in_few_kernels, pass_ns
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
     CannotTell,
@@ -52,7 +54,7 @@ from findwall.model.causes import cause_index
 from findwall.model.events import Kind
 from findwall.model.intervals import F64, I64
 from findwall.model.probes import Draw, Rewrite
-from findwall.replay.change import Change, Drop, Replace
+from findwall.replay.change import Change
 from findwall.replay.curves import curves
 from findwall.step.step_facts import StepFacts
 from findwall.units import NS_PER_S
@@ -125,7 +127,8 @@ def use(facts: Facts) -> Outcome:
         return no_ceilings(facts)
     found = [_with_atoms(facts, one) for one in chains]
     found = [one for one in found if len(one.forward)]
-    found = [one for one in found if on_cores(facts) or _then(facts, one).sum() < _now(facts, one)]
+    if not on_cores(facts):
+        found = [one for one in found if _then(facts, one).sum() < kernels_ns(facts, one.atoms)]
     if not found:
         return no_use("pairwise-product/short")
     every = np.concatenate([one.atoms for one in found])
@@ -246,17 +249,12 @@ def _with_atoms(facts: WorkFacts, pairs: _Pairs) -> _Found:
     return _Found(pairs, *passes(facts).atoms_of(below))
 
 
-def _now(facts: WorkFacts, one: _Found) -> float:
-    return float(facts.kernels.duration[facts.atoms.index[one.atoms]].sum())
-
-
 def _then(facts: WorkFacts, one: _Found) -> F64:
     """ns of the passes over all pairs, forward and backward; the products have few numbers to add up, and
     write or read the pairs too."""
     numbers = float(one.pairs.pairs)
-    each = numbers * one.pairs.left.size / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
     flops = 2 * numbers * one.pairs.shape[-1] / facts.ceilings.flops.get(MATH, np.inf) * NS_PER_S
-    a_pass = float(curves().likely_ns("pointwise", np.array([max(each, 1.0)]))[0])
+    a_pass = pass_ns(facts, numbers * one.pairs.left.size)
     a_product = max(float(curves().likely_ns(f"matmul/{MATH}", np.array([max(flops, 1.0)]))[0]) - a_pass, 0.0)
     back = (BACKWARD_PASSES * a_pass + 2 * a_product) if len(one.backward) else 0.0
     return np.array([FORWARD_PASSES * a_pass + a_product, back])
@@ -273,23 +271,12 @@ def _best(facts: WorkFacts, found: list[_Found]) -> Change:
 
 def _likely(facts: WorkFacts, found: list[_Found]) -> Change:
     """As many kernels as the other form launches, and no more than there are today."""
-    kept: list[int] = []
-    ns: list[float] = []
-    gone: list[int] = []
+    parts = []
     for one in found:
-        parts = zip(
-            (one.forward, one.backward),
-            _then(facts, one).tolist(),
-            (FORWARD_KERNELS, BACKWARD_KERNELS),
-            strict=True,
-        )
-        for atoms, then, kernels in parts:
-            rows = np.unique(rows_of(facts, atoms)).tolist()
-            stay = rows[:kernels]
-            kept += stay
-            ns += [then / max(len(stay), 1)] * len(stay)
-            gone += rows[kernels:]
-    return Change((Replace(np.array(kept, np.int64), np.array(ns)), Drop(np.array(gone, np.int64))))
+        ahead, back = _then(facts, one).tolist()
+        parts.append((rows_of(facts, one.forward), FORWARD_KERNELS, ahead))
+        parts.append((rows_of(facts, one.backward), BACKWARD_KERNELS, back))
+    return in_few_kernels(parts)
 
 
 def _rewrites(facts: WorkFacts, found: list[_Found]) -> tuple[Rewrite, ...]:

@@ -34,6 +34,8 @@ import msgspec
 import numpy as np
 
 from findwall.facts.best_changes import CACHE_RATIO, as_one_pass
+from findwall.facts.facts import kernels_ns
+from findwall.facts.likely_times import in_few_kernels
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
     Claim,
@@ -54,7 +56,7 @@ from findwall.model.catalogue import MENTION_SHARE
 from findwall.model.causes import cause_index
 from findwall.model.intervals import I64
 from findwall.model.probes import Draw, Rewrite
-from findwall.replay.change import Change, Drop, Replace
+from findwall.replay.change import Change
 from findwall.replay.curves import curves
 from findwall.units import NS_PER_S
 from findwall.work.op_families.convolution import Filter, filter_of
@@ -184,11 +186,7 @@ def _is_faster(facts: WorkFacts, one: _Calls) -> bool:
     """On cores, whose libraries have kernels for small windows of an image, where far fewer products stay."""
     if on_cores(facts):
         return one.left * CORES_FEWER <= 1.0
-    return _passes_ns(facts, one) * len(one.rows) < _now(facts, one)
-
-
-def _now(facts: WorkFacts, one: _Calls) -> float:
-    return float(facts.kernels.duration[facts.atoms.index[one.atoms]].sum())
+    return _passes_ns(facts, one) * len(one.rows) < kernels_ns(facts, one.atoms)
 
 
 def _passes_ns(facts: WorkFacts, one: _Calls) -> float:
@@ -212,22 +210,16 @@ def _best(facts: WorkFacts, found: list[_Calls]) -> Change:
 
 def _change(facts: WorkFacts, found: list[_Calls], as_today: bool) -> Change:
     """A kernel for each dimension, where as many run today; `as_today`: as long for each product as today."""
-    kept: list[int] = []
-    ns: list[float] = []
-    gone: list[int] = []
+    parts = []
     for one in found:
         each = _passes_ns(facts, one)
         op = facts.kernels.op[facts.atoms.index[one.atoms]]
         for call in one.rows:
             mine = one.atoms[op == call]
-            rows = np.unique(rows_of(facts, mine)).tolist()
-            today = float(facts.kernels.duration[facts.atoms.index[mine]].sum())
+            today = kernels_ns(facts, mine)
             then = max(each, today * one.left) if as_today else each
-            stay = rows[: len(one.given.window)]
-            kept += stay
-            ns += [min(then, today) / len(stay)] * len(stay)
-            gone += rows[len(stay) :]
-    return Change((Replace(np.array(kept, np.int64), np.array(ns)), Drop(np.array(gone, np.int64))))
+            parts.append((rows_of(facts, mine), len(one.given.window), min(then, today)))
+    return in_few_kernels(parts)
 
 
 # -- what may be probed ------------------------------------------------------------------------------------

@@ -53,10 +53,10 @@ from findwall.model.intervals import F64, I64
 from findwall.replay.change import Change
 from findwall.replay.curves import curves
 from findwall.step.step_facts import StepFacts
-from findwall.units import NS_PER_S, ms
+from findwall.units import ms
 from findwall.work.op_arguments import Arguments
 from findwall.work.op_families.fft import OPS, Transform, is_smooth, smooth, transform
-from findwall.work.work_facts import WorkFacts
+from findwall.work.work_facts import WorkFacts, moving_ns
 
 LENGTHS_NAMED = 3
 
@@ -157,7 +157,7 @@ def _likely(facts: Facts, odd: list[_Calls]) -> Change:
     change = Change()
     for one in odd:
         least = one.asked.padded().bytes_beyond(float(facts.ceilings.l2_bytes or 0))
-        floor = least / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
+        floor = moving_ns(facts, least)
         if floor > 0:
             call = float(curves().likely_ns("pointwise", np.array([floor]))[0])
             change += to_likely(facts, one.atoms, _shares(facts, one.atoms, call))

@@ -50,7 +50,8 @@ from findwall.model.claims import known
 from findwall.replay.change import Change, Drop, Issue, Replace, Scale
 from findwall.replay.curves import curves
 from findwall.step.call_names import optimizers
-from findwall.units import NOT_ZERO_NS, NS_PER_S, ms
+from findwall.units import NOT_ZERO_NS, ms
+from findwall.work.work_facts import moving_ns
 
 MOVES = ("unfused-optimizer", "memory-roof")
 # Of SparseAdam, the one that does most: how often it reads or writes the looked-up rows, and in how many
@@ -130,7 +131,7 @@ def _likely(facts: Facts, found: Tables, tables: list[Table]) -> Change:
     """The looked-up rows in place of the tables: gathered, worked out and added back in passes of their own.
     What sorts and adds up the gradient today does so then as well."""
     moved = sum(one.looked_up * one.width * NUMBER_BYTES for one in tables)
-    floor = moved / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
+    floor = moving_ns(facts, moved)
     if floor <= 0:
         return Change()
     passes = ROW_PASSES * float(curves().likely_ns("pointwise", np.array([floor]))[0])

@@ -24,6 +24,8 @@ import numpy as np
 
 from findwall.facts.best_changes import in_another_form
 from findwall.facts.called_atoms import atoms_under, called_by, longest_of, ops_behind
+from findwall.facts.facts import kernels_ns
+from findwall.facts.likely_times import pass_ns
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
     CannotTell,
@@ -47,10 +49,8 @@ from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.model.probes import Draw, Rewrite
 from findwall.replay.change import Change, Drop, Replace
-from findwall.replay.curves import curves
 from findwall.step.links import runs_in
 from findwall.step.step_facts import StepFacts
-from findwall.units import NS_PER_S
 from findwall.work.op_arguments import Arguments, Tensor
 from findwall.work.work_facts import START_NS, WorkFacts
 
@@ -205,18 +205,17 @@ def _taken(name: str, asked: Arguments, axis: int, dims: int) -> int | None:
 
 
 def _now(facts: WorkFacts, one: _Sort) -> float:
-    return float(facts.kernels.duration[facts.atoms.index[np.append(one.main, one.beside)]].sum())
-
-
-def _pass_ns(facts: WorkFacts, one: _Sort) -> float:
-    return one.given.elements * one.given.size / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
+    return kernels_ns(facts, np.append(one.main, one.beside))
 
 
 def _then(facts: WorkFacts, one: _Sort, bits: int) -> float:
     """As many passes as torch makes to select, each as fast as one over memory; then the few are sorted."""
     passes = one.given.size * 8 / bits + TO_PICK
-    each = curves().likely_ns("pointwise", np.array([max(_pass_ns(facts, one), 1.0)]))
-    return START_NS + passes * float(each[0]) + _now(facts, one) * one.few / one.length
+    return (
+        START_NS
+        + passes * pass_ns(facts, one.given.elements * one.given.size)
+        + _now(facts, one) * one.few / one.length
+    )
 
 
 def _best(facts: WorkFacts, sorts: list[_Sort]) -> Change:

@@ -32,7 +32,7 @@ from findwall.replay.change import Change, Replace, without
 from findwall.replay.curves import curves
 from findwall.units import NS_PER_S
 from findwall.work.op_arguments import Arguments, Tensor, is_floating
-from findwall.work.work_facts import WorkFacts
+from findwall.work.work_facts import WorkFacts, moving_ns
 
 COLOURS = 3  # numbers of a pixel: of one it may be any measured value
 IMAGE_DIMS = 4
@@ -111,7 +111,7 @@ def _ns(facts: WorkFacts, found: _Copies) -> F64:
     rate = np.maximum(today, link_rate(facts) or 0.0)
     narrow = moved / found.tensor.size
     copied = narrow / rate * NS_PER_S
-    floor = np.maximum((moved + narrow) / (facts.ceilings.bandwidth or np.inf) * NS_PER_S, 1.0)
+    floor = np.maximum(moving_ns(facts, moved + narrow), 1.0)
     made: F64 = curves().likely_ns("pointwise", floor)
     return copied + made
 

@@ -30,6 +30,8 @@ import msgspec
 import numpy as np
 
 from findwall.facts.called_atoms import alike
+from findwall.facts.facts import kernels_ns
+from findwall.facts.likely_times import pass_ns
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
     Claim,
@@ -51,13 +53,11 @@ from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.intervals import I64
 from findwall.model.probes import Draw, Rewrite
 from findwall.replay.change import Change, Replace
-from findwall.replay.curves import curves
 from findwall.step.called_ops import head_of, heads_of
 from findwall.step.step_facts import StepFacts
-from findwall.units import NS_PER_S
 from findwall.work.fusion import SCAN
 from findwall.work.op_arguments import SECTOR, Arguments, Tensor, broadcast
-from findwall.work.work_facts import START_NS, WorkFacts, ops_named
+from findwall.work.work_facts import START_NS, WorkFacts, moving_ns, ops_named
 
 MOVES = ("slow-kernels",)
 DOWN = re.compile(r"scan_outer_dim")  # torch's kernel with a thread for each column
@@ -110,7 +110,7 @@ def use(facts: Facts) -> Outcome:
         return no_use("scan-innermost/none")
     if not facts.ceilings.bandwidth:
         return no_ceilings(facts)
-    found = [one for one in found if _then_ns(facts, one) * one.calls < _now_ns(facts, one)]
+    found = [one for one in found if _then_ns(facts, one) * one.calls < kernels_ns(facts, one.atoms)]
     atoms = np.concatenate([one.atoms for one in found]) if found else np.zeros(0, np.int64)
     spent = time_of(facts, atoms)
     if spent <= MENTION_SHARE * step_ms(facts):
@@ -196,26 +196,22 @@ def _smaller(facts: StepFacts, row: int, x: Tensor, dim: int) -> Tensor | None:
 # -- what it takes -----------------------------------------------------------------------------------------
 
 
-def _now_ns(facts: WorkFacts, one: _Scan) -> float:
-    return float(facts.kernels.duration[facts.atoms.index[one.atoms]].sum())
-
-
-def _pass_ns(facts: WorkFacts, one: _Scan) -> float:
-    """The floor of one pass over what is scanned then."""
+def _moved(one: _Scan) -> float:
+    """Bytes of one pass over what is scanned then."""
     x = one.small or one.x
-    return 2 * x.elements * x.size / (facts.ceilings.bandwidth or np.inf) * NS_PER_S
+    return 2 * x.elements * x.size
 
 
 def _then_ns(facts: WorkFacts, one: _Scan) -> float:
     """A call's passes: the tensor turned round, scanned, and turned back."""
-    return PASSES * float(curves().likely_ns("pointwise", np.array([max(_pass_ns(facts, one), 1.0)]))[0])
+    return PASSES * pass_ns(facts, _moved(one))
 
 
 def _slowest_ns(facts: WorkFacts, one: _Scan) -> float:
     """Passes at their slowest. Where the smaller tensor is scanned down its columns still, neighbours come
     from memory together, and only the first of them is waited for."""
-    today = _now_ns(facts, one) / one.calls
-    slow = PASSES * (_pass_ns(facts, one) / SLOWEST + START_NS)
+    today = kernels_ns(facts, one.atoms) / one.calls
+    slow = PASSES * (moving_ns(facts, _moved(one)) / SLOWEST + START_NS)
     if one.small is not None:
         slow = max(slow, today * one.small.size / SECTOR)
     return min(max(slow, _then_ns(facts, one)), today)
@@ -224,7 +220,7 @@ def _slowest_ns(facts: WorkFacts, one: _Scan) -> float:
 def _best(facts: WorkFacts, one: _Scan) -> Change:
     """Read once and written once."""
     own = facts.atoms.own[one.atoms]
-    least = _pass_ns(facts, one) * one.calls / max(float(own.sum()), 1.0)
+    least = moving_ns(facts, _moved(one)) * one.calls / max(float(own.sum()), 1.0)
     return to_floor(facts, one.atoms, own * min(least, 1.0))
 
 
