@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from findwall.errors import InputError
-from findwall.machine.gpu_table import GPUS, Gpu
-from findwall.machine.hardware import load_ceilings, lookup, table_ceilings
+from findwall.machine.gpu_table import GPUS, Gpu, lookup
+from findwall.machine.hardware import load_ceilings, table_ceilings
 from soak.hang import hang_guard
 
 # name: fp16, bf16, tf32, fp8, int8, fp32 (TFLOP/s, dense), GB/s, SMs; typed from the datasheets, not from the

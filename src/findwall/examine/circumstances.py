@@ -9,7 +9,7 @@ from findwall.facts.facts import Facts, matching, of_class
 from findwall.facts.host_cores import workers_a_core
 from findwall.facts.memory_copies import downloaded, uploaded
 from findwall.facts.step_traits import graph_share
-from findwall.machine.hardware import vendor
+from findwall.machine.gpu_table import vendor
 from findwall.model.catalogue import MATRIX_CLASSES, UNNEEDED
 from findwall.model.machine import MATH_TYPES, Telemetry
 from findwall.model.measured_run import Rank, Run

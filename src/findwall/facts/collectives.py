@@ -9,7 +9,7 @@ import numpy as np
 
 from findwall.facts.facts import Facts
 from findwall.facts.step_traits import on_cores
-from findwall.machine.hardware import vendor
+from findwall.machine.gpu_table import vendor
 from findwall.model.claims import Claim, Evidence
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I64, union

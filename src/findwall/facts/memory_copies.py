@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from findwall.facts.facts import Facts, matching, rows_of
-from findwall.machine.hardware import lookup
+from findwall.machine.gpu_table import lookup
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Kind
 from findwall.model.intervals import F64, I64

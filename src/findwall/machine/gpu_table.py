@@ -6,6 +6,9 @@ in a fixed ratio to fp16 (`_FORMATS`), and a row overrides what its datasheet sa
 cards the figure is the one with fp32 accumulation, half of the advertised one: it is what training runs at.
 fp32 is what a plain fp32 matmul may reach: the vector pipe on NVIDIA, the matrix pipe on AMD.
 fp64 is the tensor-core figure where there is one.
+
+Names are compared whole ("NVIDIA L40S" must never be taken for "NVIDIA L4"); other spellings of one card are
+listed as aliases.
 """
 
 from __future__ import annotations
@@ -304,3 +307,22 @@ _ROWS = (
 )  # fmt: skip
 
 GPUS: dict[str, Gpu] = {name: row for row in _ROWS for name in row.names}
+
+# Words in the names of devices that are not in the table.
+_MAKERS = {"amd": ("AMD", "Instinct", "Radeon"), "nvidia": ("NVIDIA", "GeForce", "Tesla", "Quadro")}
+
+
+def lookup(name: str) -> Gpu | None:
+    """The row of the device with exactly this name, or None."""
+    return GPUS.get(name.strip())
+
+
+def vendor(name: str) -> str:
+    """Who makes a device of this name: "nvidia", "amd", or empty where the name does not say."""
+    gpu = lookup(name)
+    if gpu is not None:
+        return "amd" if gpu.arch.startswith("cdna") else "nvidia"
+    for maker, words in _MAKERS.items():
+        if any(word in name for word in words):
+            return maker
+    return ""

@@ -1,7 +1,6 @@
 """A device found by the exact name its driver reports, and its ceilings: from the table, or from a file.
 
-A name that is not in the table gives no ceilings: a wrong roofline is worse than none. Names are compared
-whole ("NVIDIA L40S" must never be taken for "NVIDIA L4"); other spellings of one card are listed as aliases.
+A name that is not in the table gives no ceilings: a wrong roofline is worse than none.
 """
 
 from __future__ import annotations
@@ -14,32 +13,13 @@ import msgspec
 
 from findwall.errors import InputError
 from findwall.files import read_small
-from findwall.machine.gpu_table import GPUS, Gpu
+from findwall.machine.gpu_table import GPUS, lookup
 from findwall.model.machine import MATH_TYPES, UNKNOWN_CEILINGS, Ceilings
 from findwall.units import format_share
 
 # A measured ceiling may beat the datasheet a little (boost clocks); beyond this the measurement is wrong.
 # Chosen by hand, not calibrated.
 SPEC_TOLERANCE = 1.1
-
-# Words in the names of devices that are not in the table.
-_MAKERS = {"amd": ("AMD", "Instinct", "Radeon"), "nvidia": ("NVIDIA", "GeForce", "Tesla", "Quadro")}
-
-
-def lookup(name: str) -> Gpu | None:
-    """The row of the device with exactly this name, or None."""
-    return GPUS.get(name.strip())
-
-
-def vendor(name: str) -> str:
-    """Who makes a device of this name: "nvidia", "amd", or empty where the name does not say."""
-    gpu = lookup(name)
-    if gpu is not None:
-        return "amd" if gpu.arch.startswith("cdna") else "nvidia"
-    for maker, words in _MAKERS.items():
-        if any(word in name for word in words):
-            return maker
-    return ""
 
 
 def table_ceilings(name: str) -> Ceilings:
