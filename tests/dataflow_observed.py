@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from findwall.agent import observing
+from findwall.agent.stages import observing
 from findwall.agent.tracing.line_marks import LineMarks
 from findwall.agent.tracing.number_marks import watch_numbers
 from findwall.agent.tracing.observer import OBSERVER

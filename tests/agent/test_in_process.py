@@ -224,14 +224,14 @@ OTHERS = {
         out = session.listener.wants_loop
         """,
     "findwall-breaks": """
-        import findwall.agent.stages as stages
+        import findwall.agent.stages.timing_stages as stages
         whole, stages.Timing.close = stages.Timing.close, lambda *a: 1 / 0
         out = list(train(30).shape)
         stages.Timing.close = whole
         """,
     "evaluation-first": """
         import time
-        import findwall.agent.trace_stages as stages
+        import findwall.agent.stages.trace_stages as stages
         usual, stages.LINES_AT_MOST_NS = stages.LINES_AT_MOST_NS, 10**7
         def until_done(step):
             end = time.monotonic() + 120

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from findwall.agent.losses import Losses  # noqa: E402 - it is of no use without torch
+from findwall.agent.trial_arm.losses import Losses  # noqa: E402 - it is of no use without torch
 
 
 @pytest.fixture

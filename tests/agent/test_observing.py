@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from findwall.agent import observing
+from findwall.agent.stages import observing
 from findwall.agent.step_ends.stepfinder import StepEnd
 from findwall.agent.tracing.line_marks import LineMarks, is_own
 from findwall.agent.tracing.number_marks import watch_numbers

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from findwall.agent import control as control_module
-from findwall.agent.control import Control
 from findwall.agent.ending import analyst
 from findwall.agent.importhook import when_imported
 from findwall.agent.options import Options, disabled
+from findwall.agent.stages import control as control_module
+from findwall.agent.stages.control import Control
 from findwall.agent.step_ends.step_gate import Gate, Gauge
 from findwall.agent.step_ends.stepfinder import StepEnd
 from findwall.agent.timing.diary import Diary

@@ -18,7 +18,7 @@ import numpy
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler
 
-from findwall.agent.samples import Samples
+from findwall.agent.trial_arm.samples import Samples
 
 
 class Flip:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from findwall.agent.losses import Losses
+from findwall.agent.trial_arm.losses import Losses
 from findwall.apply.applying import Effect
 from findwall.fixes import all_fixes
 from findwall.fixes.host.late_reads import MANY, SCALARS, Copy, LateReads, report

@@ -263,7 +263,7 @@ ALLOWED = {
     "probe/measuring.py": "setattr(flags, name, ",  # in a process of its own
     "machine/ceilings/gemm.py": "setattr(flags, name, ",
     "agent/tracing/line_marks.py": "sys.settrace(",  # ended by what the registry holds
-    "agent/observing.py": "self._puts.append(REGISTRY.hold(BY, 'sys.settrace', ",
+    "agent/stages/observing.py": "self._puts.append(REGISTRY.hold(BY, 'sys.settrace', ",
     "agent/step_ends/uncompiled.py": "setattr(rules, PATTERN, pattern)",  # what the registry calls to undo it
 }
 # Not a call of the registry's, but kept by it in the next line.

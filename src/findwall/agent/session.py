@@ -26,7 +26,7 @@ from findwall.agent.forks import watch_forks
 from findwall.agent.importhook import when_imported
 from findwall.agent.membership import this_rank
 from findwall.agent.options import Options
-from findwall.agent.stages import Warmup
+from findwall.agent.stages.timing_stages import Warmup
 from findwall.agent.step_ends import hooks
 from findwall.agent.step_ends.listener import Listener
 from findwall.agent.step_ends.lookout import Lookout

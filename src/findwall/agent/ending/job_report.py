@@ -10,7 +10,7 @@ from findwall.agent.ending.runfolder import RunFolder
 from findwall.agent.ending.writes import Writes
 from findwall.agent.membership import Membership
 from findwall.agent.rank_messages import LOOK_S, Told, told_by_others
-from findwall.agent.trial_process import TrialArm
+from findwall.agent.trial_arm.trial_process import TrialArm
 from findwall.apply.applying import Effects
 from findwall.model.measurement import Measurement
 

@@ -17,7 +17,12 @@ from typing import Any
 
 from findwall.agent.ending import stderr
 from findwall.agent.engine import Engine
-from findwall.agent.stages import TIMED_AT_LEAST_NS, TIMED_AT_LEAST_STEPS, TIMED_AT_MOST_NS, TIMED_STEPS
+from findwall.agent.stages.timing_stages import (
+    TIMED_AT_LEAST_NS,
+    TIMED_AT_LEAST_STEPS,
+    TIMED_AT_MOST_NS,
+    TIMED_STEPS,
+)
 from findwall.agent.timing.warmup import SETTLES_NS, WINDOW
 
 PERIOD_S = 1.0  # between two looks; chosen by hand

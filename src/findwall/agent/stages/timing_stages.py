@@ -8,11 +8,11 @@ from statistics import mean, median, pstdev
 from time import perf_counter_ns
 
 from findwall.agent.engine import Engine
+from findwall.agent.stages.trace_stages import after_timing, ended_first
 from findwall.agent.timing import cost
 from findwall.agent.timing.step_kinds import find_kinds, labels, told_by
 from findwall.agent.timing.steptimer import measured_every
 from findwall.agent.timing.warmup import WINDOW, WarmupTest
-from findwall.agent.trace_stages import after_timing, ended_first
 from findwall.apply.live_threads import with_threads
 from findwall.machine import peak_meters
 from findwall.machine import torch_device as machine

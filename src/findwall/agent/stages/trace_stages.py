@@ -10,12 +10,12 @@ from time import perf_counter_ns
 import msgspec
 
 from findwall.agent.allocations.memory_recording import RecordingMemory, write_known
-from findwall.agent.control import Control, finish, settling_steps
 from findwall.agent.ending.account import save
 from findwall.agent.engine import Engine
-from findwall.agent.observing import Observing
+from findwall.agent.stages.control import Control, finish, settling_steps
+from findwall.agent.stages.observing import Observing
+from findwall.agent.stages.surroundings import look_around
 from findwall.agent.step_ends.first_inputs import Inputs, count_inputs, micro_steps
-from findwall.agent.surroundings import look_around
 from findwall.agent.timing.sampler import LineSampler
 from findwall.agent.timing.step_kinds import Kind, Window
 from findwall.agent.tracing.graph_captures import CAPTURES

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from findwall.agent.losses import read_kept
+from findwall.agent.trial_arm.losses import read_kept
 from findwall.apply.roots import roots
 
 KEPT = 20  # calls

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 from zlib import crc32
 
-from findwall.agent.random_state import Drawing
+from findwall.agent.trial_arm.random_state import Drawing
 from findwall.apply.registry import COMPARES, REGISTRY, Call, Make
 
 # Batches whose order is noted, of each of so many loaders. Chosen by hand.

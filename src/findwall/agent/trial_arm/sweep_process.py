@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from findwall.agent.stages import TIMED_AT_LEAST_STEPS
+from findwall.agent.stages.timing_stages import TIMED_AT_LEAST_STEPS
 from findwall.agent.timing.step_peaks import StepPeaks
 from findwall.apply.swept_loaders import SweptLoaders
 from findwall.model.arms import SWEEP, FedLoader, Peaks, Swept, Varied

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from findwall.agent.ending.readback import ReadBack
 from findwall.agent.ending.runfolder import encode
-from findwall.agent.losses import Losses
 from findwall.agent.membership import Membership
-from findwall.agent.outputs import Outputs
 from findwall.agent.rank_messages import Told, applied_in_all
-from findwall.agent.samples import Samples
-from findwall.agent.sweep_process import SweepProcess
+from findwall.agent.trial_arm.losses import Losses
+from findwall.agent.trial_arm.outputs import Outputs
+from findwall.agent.trial_arm.readback import ReadBack
+from findwall.agent.trial_arm.samples import Samples
+from findwall.agent.trial_arm.sweep_process import SweepProcess
 from findwall.apply.registry import COMPARES, REGISTRY
 from findwall.files import write_atomically
 from findwall.model.arms import REPORT, SEED, ArmReport, Around
