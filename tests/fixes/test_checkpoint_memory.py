@@ -6,9 +6,9 @@ import numpy as np
 
 from findwall.fixes.less_work.checkpoint_memory import RUNGS
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
-from findwall.memory.plain_pickle import PlainPickle
 from findwall.memory.repeated import Blocks, repeated_blocks
-from findwall.memory.snapshot_shape import history
+from findwall.memory.snapshots.plain_pickle import PlainPickle
+from findwall.memory.snapshots.snapshot_shape import history
 from memory_samples import BACKWARD, BUILD, MAIN, MIB, STEP, Recorder, Stack, cpp_pickle
 
 BLOCKS, WEIGHT, SIZE, STATISTIC = 3, 5 * MIB, 16 * MIB, 4096

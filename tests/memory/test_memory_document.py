@@ -11,9 +11,9 @@ import pytest
 
 from findwall import api, cli
 from findwall.examine import look_into
-from findwall.memory.pickled_values import RefusedError
-from findwall.memory.plain_pickle import PlainPickle
-from findwall.memory.snapshot_shape import history
+from findwall.memory.snapshots.pickled_values import RefusedError
+from findwall.memory.snapshots.plain_pickle import PlainPickle
+from findwall.memory.snapshots.snapshot_shape import history
 from findwall.model.diagnosis import Diagnosis, from_json, to_json
 from findwall.model.memory_history import SNAPSHOT, SnapshotRun
 from findwall.report.redacted import redacted

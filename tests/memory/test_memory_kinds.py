@@ -16,8 +16,8 @@ from findwall.fixes import memory_edits
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
 from findwall.memory.memory_ladder import predicted
 from findwall.memory.memory_phases import PHASES
-from findwall.memory.plain_pickle import PlainPickle
-from findwall.memory.snapshot_shape import history
+from findwall.memory.snapshots.plain_pickle import PlainPickle
+from findwall.memory.snapshots.snapshot_shape import history
 from findwall.model.memory_history import KINDS, KnownMemory
 from memory_samples import (
     BACKWARD,

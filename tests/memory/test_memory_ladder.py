@@ -10,9 +10,9 @@ from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
 from findwall.memory.fragments import fragments, needless_calls
 from findwall.memory.memory_growth import growth
 from findwall.memory.memory_ladder import Rung, ladder, predicted
-from findwall.memory.plain_pickle import PlainPickle
 from findwall.memory.played_memory import played, with_batch
-from findwall.memory.snapshot_shape import history
+from findwall.memory.snapshots.plain_pickle import PlainPickle
+from findwall.memory.snapshots.snapshot_shape import history
 from findwall.memory.written_out_attention import written_out
 from memory_samples import (
     BACKWARD,

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from findwall.memory import event_windows, stack_bodies
-from findwall.memory.pickled_values import RefusedError, Rows
-from findwall.memory.plain_pickle import PlainPickle
+from findwall.memory.snapshots import event_windows, stack_bodies
+from findwall.memory.snapshots.pickled_values import RefusedError, Rows
+from findwall.memory.snapshots.plain_pickle import PlainPickle
 from findwall.model.memory_history import ACTIONS
 from memory_samples import cpp_pickle, torch_2_0, torch_2_15, trained
 

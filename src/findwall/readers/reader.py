@@ -16,7 +16,7 @@ from findwall.readers.allowance import Allowance
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all (0 if not known)
 # Formats that have a room of their own.
-ELSEWHERE = ("findwall.memory.snapshot_reader", "findwall.ncu.ncu_reader")
+ELSEWHERE = ("findwall.memory.snapshots.snapshot_reader", "findwall.ncu.ncu_reader")
 _HEAD = 256  # bytes by which formats are told apart
 
 

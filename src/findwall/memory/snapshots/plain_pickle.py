@@ -11,8 +11,8 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from findwall.memory.event_runs import ACTION_OF, EventRuns, stack_of
-from findwall.memory.pickled_values import (
+from findwall.memory.snapshots.event_runs import ACTION_OF, EventRuns, stack_of
+from findwall.memory.snapshots.pickled_values import (
     EVENT,
     Columns,
     Data,

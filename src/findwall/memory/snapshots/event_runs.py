@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.memory.event_windows import AWAITED, EventPattern, EventWindow
-from findwall.memory.pickled_values import Columns, Data, Memo, Stack, Stacks
-from findwall.memory.stack_bodies import UNKNOWN, StackBodies
+from findwall.memory.snapshots.event_windows import AWAITED, EventPattern, EventWindow
+from findwall.memory.snapshots.pickled_values import Columns, Data, Memo, Stack, Stacks
+from findwall.memory.snapshots.stack_bodies import UNKNOWN, StackBodies
 from findwall.model.memory_history import ACTIONS, I32, I64, U8
 
 MOST_KEYS = 16  # of an event; torch has written nine

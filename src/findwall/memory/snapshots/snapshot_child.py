@@ -31,7 +31,7 @@ from findwall.model.memory_history import (
 )
 
 if TYPE_CHECKING:
-    from findwall.memory.pickled_values import Data
+    from findwall.memory.snapshots.pickled_values import Data
     from findwall.readers.raw_file import RawFile
 
 # What an interpreter with numpy takes before it reads anything: address space, of which little is used.
@@ -80,7 +80,7 @@ def decoded(path: Path, memory: int) -> MemoryHistory:
 
 def _environment() -> dict[str, str]:
     """findwall is found where this process found it."""
-    own = str(Path(__file__).resolve().parents[2])
+    own = str(Path(__file__).resolve().parents[3])
     given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     # One thread: numpy's own would each reserve address space.
     single = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -134,9 +134,9 @@ def _died(path: Path, status: int, memory: int) -> FindwallError:
 def main(path: Path, memory: int) -> None:
     gc.disable()  # millions of objects come, none in circles
     resource.setrlimit(resource.RLIMIT_AS, (memory + OWN_BYTES, memory + OWN_BYTES))
-    from findwall.memory.pickled_values import RefusedError
-    from findwall.memory.plain_pickle import PlainPickle
-    from findwall.memory.snapshot_shape import history
+    from findwall.memory.snapshots.pickled_values import RefusedError
+    from findwall.memory.snapshots.plain_pickle import PlainPickle
+    from findwall.memory.snapshots.snapshot_shape import history
 
     try:
         found = history(str(path), PlainPickle(_all(path, memory)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from findwall.memory.pickled_values import Data
+from findwall.memory.snapshots.pickled_values import Data
 from findwall.model.events import Bool
 from findwall.model.memory_history import I64, U64
 

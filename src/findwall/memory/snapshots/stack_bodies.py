@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 
-from findwall.memory.pickled_values import Data, Memo, Stack, Stacks
+from findwall.memory.snapshots.pickled_values import Data, Memo, Stack, Stacks
 from findwall.model.memory_history import I32, I64, U64
 
 UNKNOWN = -2  # no stack that was seen before

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from findwall.memory.pickled_values import RefusedError, Rows, Stack
-from findwall.memory.plain_pickle import PlainPickle
+from findwall.memory.snapshots.pickled_values import RefusedError, Rows, Stack
+from findwall.memory.snapshots.plain_pickle import PlainPickle
 from findwall.model.memory_history import (
     AWAITING_FREE,
     HIGHEST_ADDRESS,

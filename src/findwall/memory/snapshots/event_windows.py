@@ -12,9 +12,9 @@ from collections import Counter
 
 import numpy as np
 
-from findwall.memory.event_forms import BEFORE, EMPTY, LONGEST_FORM, NUMBERS, EventForm, form_of
-from findwall.memory.pickled_values import Data
-from findwall.memory.stack_bodies import UNKNOWN, StackBodies
+from findwall.memory.snapshots.event_forms import BEFORE, EMPTY, LONGEST_FORM, NUMBERS, EventForm, form_of
+from findwall.memory.snapshots.pickled_values import Data
+from findwall.memory.snapshots.stack_bodies import UNKNOWN, StackBodies
 from findwall.model.memory_history import I64
 
 WINDOW_BYTES = 1 << 21  # of the file at a time: ten thousand events, and all of it fits a cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from findwall.errors import InputError
-from findwall.memory.snapshot_child import decoded
+from findwall.memory.snapshots.snapshot_child import decoded
 from findwall.model.measured_run import Run
 from findwall.model.memory_history import SNAPSHOT, SnapshotRun
 from findwall.readers.allowance import Allowance

@@ -1,0 +1,1 @@
+"""Snapshots of torch's allocator, decoded without an unpickler, within so much memory and no more."""
