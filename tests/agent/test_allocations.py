@@ -17,6 +17,7 @@ from findwall.agent.allocations.first_steps import FirstSteps
 from findwall.agent.allocations.known_addresses import HOST, known_addresses
 from findwall.agent.allocations.memory_recording import STEPS, RecordingMemory
 from findwall.agent.allocations.memory_totals import MOST_LOOKS, PERIOD_NS, Totals
+from findwall.agent.allocations.memory_watch import MemoryWatch
 from findwall.apply.registry import REGISTRY
 from findwall.examine import examine as read_document
 from findwall.machine.host_memory import PAGE_BYTES, available_memory, host_limit, own_limits, resident
@@ -336,7 +337,7 @@ class Starting:
             rank=SimpleNamespace(speaks=True),
             folder=SimpleNamespace(rank_path=path),
             record=Measurement(phase="warm-up"),
-            failures=None,
+            memory=MemoryWatch(self.cuda.torch),
             done=False,
             note=lambda text: None,
         )
