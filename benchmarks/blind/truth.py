@@ -63,7 +63,7 @@ def main():
     wanted = [name for name in args.only.split(",") if name]
     for path in sorted(args.folder.resolve().glob("*.py")):
         known = constants(path)
-        if "WALLS" not in known or (wanted and path.stem not in wanted):
+        if "FIXES" not in known or (wanted and path.stem not in wanted):
             continue
         steps = known.get("TRUTH_STEPS") if args.size == "gpu" else None
         times, errors, achieved, seconds = {}, {}, [], {}
@@ -82,7 +82,7 @@ def main():
                 print(f"{path.stem:24s} {fix or 'plain':18s} {ms if ms is None else round(ms, 3)} ms  {took:.1f} s"
                       + ("  FAILED" if error else ""), file=sys.stderr, flush=True)
         base = statistics.median(times[None]) if times.get(None) else None
-        entry = {"walls": known["WALLS"], "step_ms": base, "fixes": {}, "seconds": seconds}
+        entry = {"walls": known.get("WALLS", []), "step_ms": base, "fixes": {}, "seconds": seconds}
         for fix in known["FIXES"]:
             ms = statistics.median(times[fix]) if times.get(fix) else None
             entry["fixes"][fix] = {"step_ms": ms, "speedup": round(base / ms, 3) if base and ms else None}
