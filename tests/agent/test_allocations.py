@@ -391,3 +391,16 @@ def test_cuda_that_comes_up_late_or_cannot_be_recorded_is_left_alone(
     own.comes_up()
     own.first.end()
     assert not own.cuda.told and own.cuda.job.is_recording
+
+
+def test_a_job_that_begins_to_record_takes_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Starting(tmp_path, monkeypatch)
+    job.comes_up()
+    own = job.cuda.torch.cuda.memory
+    own._record_memory_history("all", max_entries=7)
+    assert [one[0] for one in job.cuda.told] == ["all", None, "all"] and job.cuda.told[-1][-1] == 7
+    job.first.end()
+    job.first.keep()
+    assert job.cuda.job.is_recording and not list(tmp_path.iterdir())
+    own._record_memory_history(None)
+    assert len(job.cuda.told) == 4 and not job.cuda.job.is_recording

@@ -64,7 +64,8 @@ def rungs_of(steps: tuple[DeviceMemoryFacts, ...], recorded: DeviceMemoryFacts |
 
 def told_of(oom: OutOfMemory) -> list[Claim]:
     """What is said of it beside who asked for how much."""
-    found = []
+    unknown = not oom.lines and not oom.on_host and oom.cause in BY_SIZE
+    found = [Claim("memory-helps/record")] if unknown else []
     if oom.lines:
         placed = [row for row in oom.lines if row.line is not None]
         parts = [

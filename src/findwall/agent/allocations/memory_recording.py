@@ -7,6 +7,7 @@ leaves it alone. What was recorded lies in the run folder as torch's own snapsho
 from __future__ import annotations
 
 import contextlib
+import functools
 import gzip
 import inspect
 import pickle
@@ -26,6 +27,7 @@ from findwall.model.measurement import KNOWN_MEMORY_FILE, SNAPSHOT_FILE
 from findwall.units import NS_PER_S
 
 BY = "allocator"
+THE_JOBS = "the job records its allocations itself"
 STEPS = 4  # growth is told by the third and fourth
 FEWEST_STEPS = 2  # one of them whole
 LASTS_AT_MOST_NS = 5 * NS_PER_S  # unless its first steps take longer
@@ -42,6 +44,7 @@ class History:
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._puts: list[Put] = []
+        self.is_the_jobs = False  # it began to record while this one did
 
     @property
     def is_on(self) -> bool:
@@ -53,15 +56,28 @@ class History:
         if asks is None:
             raise RuntimeError("this torch does not say whether the job records its allocations")
         if asks():
-            raise RuntimeError("the job records its allocations itself")
+            raise RuntimeError(THE_JOBS)
         record = self._torch.cuda.memory._record_memory_history
         known = inspect.signature(record).parameters
         self._puts.append(REGISTRY.hold(BY, "torch.cuda.memory: history", self._off))
         if "stacks" not in known:  # torch 2.0
             record(True, trace_alloc_max_entries=most_events, trace_alloc_record_context=True)
-            return
-        forgets = {"clear_history": True} if "clear_history" in known else {}
-        record("all", context="all", stacks="python", max_entries=most_events, **forgets)
+        else:
+            forgets = {"clear_history": True} if "clear_history" in known else {}
+            record("all", context="all", stacks="python", max_entries=most_events, **forgets)
+        home = self._torch.cuda.memory
+        self._puts.append(REGISTRY.wrap(BY, home, "_record_memory_history", self._gives_way))
+
+    def _gives_way(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def record(*args: Any, **kwargs: Any) -> Any:
+            """The job records it from here on."""
+            with contextlib.suppress(Exception):
+                self.end()
+                self.is_the_jobs = True
+            return original(*args, **kwargs)
+
+        return record
 
     def _off(self) -> None:
         record = self._torch.cuda.memory._record_memory_history
@@ -99,6 +115,8 @@ class RecordingMemory:
         began = perf_counter_ns()
         if self._history.is_on:
             self._guard(lambda: self._write(engine))
+        elif self._history.is_the_jobs:
+            self._record.why_not = THE_JOBS
         self._history.end()
         spent = perf_counter_ns() - began
         engine.record.cost["snapshot_s"] = spent / NS_PER_S

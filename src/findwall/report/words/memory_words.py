@@ -175,6 +175,8 @@ WORDS: dict[str, Words] = {
         f"{KIND_NAMES[str(claim.figures['kind'])]})"
     ),
     "memory-failed/needs": _needs,
+    "memory-helps/record": "Which lines hold most is unknown: `findwall run --memory` records the first "
+    "steps and a few later ones.",
     "memory-helps/first-fit": lambda claim: f"The cheapest change that fits: {_change(claim)}",
     "memory-helps/may-fit": lambda claim: f"The cheapest change that may fit: {_change(claim)}",
     "memory-helps/none-fits": "No single change that findwall knows makes the step fit.",
