@@ -66,7 +66,7 @@ def command(name: str, way: str) -> list[str]:
 def ran(argv: list[str], settings: dict[str, str], limit_s: float) -> dict[str, Any]:
     """One process in a folder of its own: how it left, what it wrote, how long it took, what was measured."""
     with tempfile.TemporaryDirectory() as folder:
-        began = time.monotonic()
+        began, is_late = time.monotonic(), False
         with subprocess.Popen(
             argv,
             cwd=folder,
@@ -78,6 +78,7 @@ def ran(argv: list[str], settings: dict[str, str], limit_s: float) -> dict[str, 
             try:
                 out, err = process.communicate(timeout=limit_s)
             except subprocess.TimeoutExpired:
+                is_late = True
                 os.killpg(process.pid, 9)
                 out, err = process.communicate()
         seconds = time.monotonic() - began
@@ -87,6 +88,7 @@ def ran(argv: list[str], settings: dict[str, str], limit_s: float) -> dict[str, 
         "command": argv[1:],
         "code": process.returncode,
         "seconds": round(seconds, 2),
+        "had_no_time": is_late,
         "stdout": out.decode(errors="replace"),
         "stderr": err.decode(errors="replace").splitlines(),
     }
@@ -151,7 +153,7 @@ def judged(rows: dict[str, dict[str, Any]], on_device: bool) -> list[tuple[str, 
         cause, phase, rung = WANTED[name]
         if not on_device and cause != "growth":
             cause, rung = "limit", "raise-host-limit"
-        found = rows.get(name, {})
+        found = {way: one for way, one in rows.get(name, {}).items() if not one.get("had_no_time")}
         plain, mended = found.get("plain"), found.get("mended")
         for way in ("memory", "without"):
             one = found.get(way)
@@ -203,11 +205,11 @@ def shown(rows: dict[str, dict[str, Any]]) -> None:
     print(f"\n{'job':13}{'room':>8}  {'needs GiB':18}{'mended':>8}  predicted of it; first; lines")
     for name, found in rows.items():
         one, peak = found.get("memory", {}), found.get("mended", {}).get("peak_gib")
-        needs = " to ".join(f"{value:.1f}" for value in one.get("needs_gib") or [])
-        rung = [round(value, 1) for value in one.get("rungs_gib", {}).get(MENDED_BY.get(name, ""), [])]
+        needs = " to ".join(f"{value:.2f}" for value in one.get("needs_gib") or [])
+        rung = [round(value, 2) for value in one.get("rungs_gib", {}).get(MENDED_BY.get(name, ""), [])]
         tells = f"{rung}; {(one.get('first') or ['-'])[:2]}; {one.get('lines', [])}"
-        true = "-" if peak is None else f"{peak:.1f}"
-        print(f"{name:13}{one.get('room_gib') or 0:>8.1f}  {needs:18}{true:>8}  {tells}")
+        true = "-" if peak is None else f"{peak:.2f}"
+        print(f"{name:13}{one.get('room_gib') or 0:>8.2f}  {needs:18}{true:>8}  {tells}")
 
 
 def main() -> None:

@@ -38,13 +38,13 @@ def test_the_forward_pass_that_failed_goes_on_to_its_end() -> None:
     low, high = peaks(oom(), FailedModel(WEIGHTS, 2.0, 0, (0.5, 0.625)))
     beside = 4 + 8 + 0.25  # weights, state, and the first gradient
     assert low == pytest.approx(beside + 67 / 0.625, rel=0.01)
-    assert high == pytest.approx(beside + 67 / 0.5, rel=0.01)
+    assert high == pytest.approx(beside + 67 / 0.5 * 17 / 16, rel=0.01)
 
 
 @pytest.mark.parametrize("share", [None, (0.0, 0.05)])
 def test_of_a_pass_that_nobody_knows_the_end_is_open(share: Any) -> None:
     low, high = peaks(oom(), FailedModel(WEIGHTS, 2.0, 0, share))
-    assert high - low == pytest.approx(67, rel=0.01)
+    assert high - low == pytest.approx(67 * 9 / 8, rel=0.01)
 
 
 def test_state_that_is_still_to_come_is_counted() -> None:
@@ -84,9 +84,9 @@ def said(found: OutOfMemory, model: FailedModel = ADAM) -> str:
 
 def test_the_cheapest_change_that_fits_is_named_with_its_peak() -> None:
     words = said(oom(), FailedModel(WEIGHTS, 2.0, 4 * GIB, (0.75, 0.8)))
-    assert "A whole step needs 96.0 GiB to 101.6 GiB, and the job can have 79.0 GiB." in words
+    assert "A whole step needs 96.0 GiB to 107.2 GiB, and the job can have 79.0 GiB." in words
     assert "The cheapest change that fits: compute the batch in 2 parts and accumulate gradients" in words
-    assert "leaves a peak of 59.5 GiB" in words and "% of this batch surely fits." in words
+    assert "leaves a peak of 60.9 GiB" in words and "% of this batch surely fits." in words
 
 
 def test_the_line_to_write_stands_beside_it() -> None:

@@ -44,13 +44,13 @@ def told_steps(oom: OutOfMemory, model: FailedModel) -> tuple[DeviceMemoryFacts,
     shares = SEEN.get(oom.phase, SEEN["forward"])
     if oom.phase == "forward" and model.forward is not None and model.forward[0] >= LEAST_SEEN:
         shares = model.forward
-    return tuple(_Told(oom, model, share).facts() for share in (shares[1], shares[0]))
+    return tuple(_Told(oom, model, shares[at], at == 0).facts() for at in (1, 0))
 
 
 class _Told:
     """One such step, as the allocator would have recorded it."""
 
-    def __init__(self, oom: OutOfMemory, model: FailedModel, seen: float) -> None:
+    def __init__(self, oom: OutOfMemory, model: FailedModel, seen: float, is_most: bool) -> None:
         self._device = HOST if oom.device is None else oom.device
         self._rows: list[tuple[int, int, int, int]] = []  # action, address, bytes, pass
         self._blocks: list[tuple[int, int, MemoryKind]] = []  # address, bytes
@@ -66,6 +66,7 @@ class _Told:
         rest -= stays
         # What an update asks for is of its state, or passes.
         passing = model.passing if not updates or oom.state_gib is not None else max(asked, model.passing)
+        self._is_most = is_most
         self._step(int((rest + (0 if updates else asked)) / max(seen, LEAST_SEEN)), passing)
 
     def _hold(self, kind: MemoryKind, sizes: list[int]) -> None:
@@ -88,9 +89,12 @@ class _Told:
         pieces = [self._made(activations // PIECES, FORWARD_PASS) for _ in range(PIECES)]
         gradients = np.array_split(np.array(self._weights, np.int64), PIECES)
         for piece, sizes in zip(reversed(pieces), gradients, strict=True):
+            # Its own gradient may be as large as a piece, and is there before that is freed.
+            own = self._made(piece[1] if self._is_most else 1, BACKWARD_PASS)
             for size in sizes.tolist():
                 self._made(size, BACKWARD_PASS)
             self._freed(piece, BACKWARD_PASS)
+            self._freed(own, BACKWARD_PASS)
         self._freed(self._made(max(passing, 1), UPDATE_PASS), UPDATE_PASS)
 
     def _place(self) -> int:
