@@ -12,6 +12,7 @@ from findwall.model.answers.memory_answer import FailedModel, MemoryKindRow, Out
 from findwall.model.measured_run import Rank
 from findwall.report.words import spoken
 from findwall.units import GIB
+from memory_samples import HIDDEN, LAYERS, TOKENS, WEIGHT, trained
 
 WEIGHTS = [(GIB // 4, 16)]  # 4 GiB
 ADAM = FailedModel(WEIGHTS, 2.0, 4 * GIB)
@@ -74,6 +75,21 @@ def test_what_was_there_before_the_job_is_no_activation() -> None:
 )
 def test_nothing_is_made_up(found: OutOfMemory, model: FailedModel) -> None:
     assert told_steps(found, model) == ()
+
+
+@pytest.mark.parametrize("done", range(1, LAYERS))
+def test_a_step_that_is_known_lies_in_between(done: int) -> None:
+    """As the job that would have had room for it."""
+    job = trained()
+    sizes = [WEIGHT + layer * 4096 for layer in range(LAYERS)]
+    kinds = [MemoryKindRow("parameters", sum(sizes) / GIB, LAYERS)]
+    kinds += [MemoryKindRow("optimizer-state", 2 * sum(sizes) / GIB, 2 * LAYERS)]
+    rest = (TOKENS + 2 * done * HIDDEN) / GIB
+    held = 3 * sum(sizes) / GIB + rest
+    failed = oom(asked_gib=HIDDEN / GIB, held_gib=held, kinds=[*kinds, MemoryKindRow("unknown", rest, 0)])
+    model = FailedModel([(size, 1) for size in sizes], 2.0, 0, (done / LAYERS, (done + 1) / LAYERS))
+    low, high = peaks(failed, model)
+    assert low <= job.peak / GIB <= high
 
 
 def said(found: OutOfMemory, model: FailedModel = ADAM) -> str:

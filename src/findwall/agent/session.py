@@ -148,6 +148,7 @@ class Session:
         self.off = True
         if self.engine is not None:
             self.engine.off = True
+            self.engine.memory.stop_recording()
         self.gate.watch = None
         self.gate.shut_for_good()
 
@@ -370,7 +371,6 @@ class Session:
             say(f"the job {before} torch, so there is nothing to measure")
             return
         self._stop_threads()
-        engine.memory.stop_recording()
         if self._lookout is not None:
             self._lookout.join()
         if not engine.done and account.takes_back(engine, failure):
