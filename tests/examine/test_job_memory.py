@@ -244,7 +244,13 @@ def test_what_would_have_fitted_is_part_of_the_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [FailedModel([(-1, 1)]), FailedModel([(1, 1 << 40)]), FailedModel(forward=(0.5, 2.0))]
+    "model",
+    [
+        FailedModel([(-1, 1)]),
+        FailedModel([(1, 1 << 40)]),
+        FailedModel([(1 << 60, 1)]),
+        FailedModel(forward=(0.5, 2.0)),
+    ],
 )
 def test_a_model_that_cannot_be_is_left_out(tmp_path: Path, model: FailedModel) -> None:
     found = read(folder(tmp_path, oom=DIED, failed_model=model))

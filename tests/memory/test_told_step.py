@@ -70,6 +70,8 @@ def test_what_was_there_before_the_job_is_no_activation() -> None:
     [
         (oom(asked_gib=None), ADAM),
         (oom(held_gib=None), ADAM),
+        (oom(held_gib=1e15), ADAM),
+        (oom(rest=-1.0), ADAM),
         (oom(), FailedModel()),
     ],
 )

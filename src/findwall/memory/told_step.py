@@ -33,6 +33,7 @@ PIECES = 16  # of the activations, by hand: more make the steps of the curve sma
 # How much of what a pass takes is there when it fails in it, at the least and at the most, where nobody knows
 # better: backward frees as it goes. By hand.
 SEEN = {"forward": (MAJORITY_SHARE, 1.0), "backward": (NEAR, 1.0), "optimizer": (1.0, 1.0)}
+MOST_GIB = 1 << 20  # of anything: more is damage
 LEAST_SEEN = 0.1  # of a forward pass: from less nobody can tell the whole
 
 
@@ -40,6 +41,10 @@ def told_steps(oom: OutOfMemory, model: FailedModel) -> tuple[DeviceMemoryFacts,
     """The step with the fewest activations that it may have, and the one with the most; none where nothing is
     trained, or nobody knows what was asked for."""
     if not model.weights or oom.asked_gib is None or oom.held_gib is None:
+        return ()
+    if any(
+        not 0 <= gib <= MOST_GIB for gib in (oom.asked_gib, oom.held_gib, *(row.gib for row in oom.kinds))
+    ):
         return ()
     shares = SEEN.get(oom.phase, SEEN["forward"])
     if oom.phase == "forward" and model.forward is not None and model.forward[0] >= LEAST_SEEN:

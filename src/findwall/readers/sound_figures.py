@@ -27,7 +27,8 @@ LONGEST_STEP_NS = 86_400 * 10**9  # a day
 MOST = 10**18  # of anything that is counted
 MOST_RANKS = 10**6
 MOST_MOMENTS = 16  # of an optimizer
-MOST_SIZES = 10**6  # of weights, and weights of a size
+MOST_WEIGHTS = 10**5
+MOST_BYTES = 1 << 50  # of anything: a petabyte is damage
 MOST_LOOKS = 1024  # at memory: twice as many as are ever kept
 _PERCENT = 100.0
 _DEFAULT = Measurement()
@@ -114,9 +115,10 @@ def _failed_model(one: FailedModel) -> str:
     shares = [*(one.forward or ()), one.state_times / MOST_MOMENTS]
     if any(not 0 <= share <= 1 for share in shares):
         return "a share that cannot be"
-    if len(one.weights) > MOST_SIZES or any(not 0 < count <= MOST_SIZES for _, count in one.weights):
-        return "too many weights"
-    return _negative("a size", [one.passing, one.before, *(size for size, _ in one.weights)])
+    if any(count < 1 for _, count in one.weights) or sum(count for _, count in one.weights) > MOST_WEIGHTS:
+        return "weights that cannot be"
+    sizes = [one.passing, one.before, *(size for size, _ in one.weights)]
+    return f"a size of {max(sizes)}" if max(sizes) > MOST_BYTES else _negative("a size", sizes)
 
 
 def _elapsed(elapsed: Elapsed) -> str:
