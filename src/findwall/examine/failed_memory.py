@@ -9,7 +9,7 @@ from findwall.fixes import memory_edits
 from findwall.memory.device_memory import DeviceMemoryFacts
 from findwall.memory.memory_ladder import Rung, ladder
 from findwall.memory.played_memory import largest_batch
-from findwall.memory.told_step import told_steps
+from findwall.memory.told_step import MOST_GIB, told_steps
 from findwall.model.answers.memory_answer import MemoryRung, OutOfMemory
 from findwall.model.claims import Claim, Figure, Range, known, lines
 from findwall.model.measured_run import Rank
@@ -32,7 +32,7 @@ def looked_into(rank: Rank, recorded: DeviceMemoryFacts | None) -> OutOfMemory |
     if oom.room_gib is not None and max(peaks) / GIB <= oom.room_gib:
         return oom  # it did not fit: what is known of the step is not all
     needs = Range(min(peaks) / GIB, sum(peaks) / len(peaks) / GIB, max(peaks) / GIB)
-    room = None if oom.room_gib is None else int(oom.room_gib * GIB)
+    room = None if oom.room_gib is None else int(min(max(oom.room_gib, 0.0), MOST_GIB) * GIB)
     rung = _first(steps, recorded, room)
     largest = None if room is None else min(largest_batch(one, room) for one in steps)
     return replace(oom, needs_gib=needs, rung=rung, largest_batch=largest)
@@ -62,9 +62,9 @@ def rungs_of(steps: tuple[DeviceMemoryFacts, ...], recorded: DeviceMemoryFacts |
     return rungs
 
 
-def told_of(oom: OutOfMemory) -> list[Claim]:
-    """What is said of it beside who asked for how much."""
-    unknown = not oom.lines and not oom.on_host and oom.cause in BY_SIZE
+def told_of(oom: OutOfMemory, is_recorded: bool = False) -> list[Claim]:
+    """What is said of it beside who asked for how much. `is_recorded`: what the allocator did, somewhere."""
+    unknown = not (is_recorded or oom.lines or oom.on_host) and oom.cause in BY_SIZE
     found = [Claim("memory-helps/record")] if unknown else []
     if oom.lines:
         placed = [row for row in oom.lines if row.line is not None]

@@ -12,6 +12,7 @@ from pathlib import Path
 from findwall.examine.failed_memory import looked_into, told_of
 from findwall.examine.memory_rows import of_snapshot
 from findwall.memory.device_memory import device_memory
+from findwall.model.memory_history import RecordedRank
 from findwall.readers.run_folder import failed_rank
 from findwall.report.printable_names import clean
 from findwall.report.words import spoken
@@ -28,7 +29,7 @@ def main(folder: Path, number: int) -> None:
     recorded = of_snapshot(rank)
     devices = [] if recorded is None else device_memory(recorded)
     oom = looked_into(rank, next(iter(devices), None))
-    for claim in [] if oom is None else told_of(oom):
+    for claim in [] if oom is None else told_of(oom, isinstance(rank, RecordedRank)):
         print(f"findwall: {clean(spoken(claim))}", file=sys.stderr, flush=True)
 
 
