@@ -24,7 +24,7 @@ from findwall.model.probes import Probe, Probes
 from findwall.op.op_on_paper import FORMATS, OPS, on_paper
 from findwall.op.op_probes import Probed, Way
 from findwall.probe import measuring as runner
-from findwall.report.op_text import document, sentence, to_text
+from findwall.report.texts.op_text import document, sentence, to_text
 from test_english import MOST_WORDS, SENTENCE_END, found_in
 
 H200 = ["--gpu", "NVIDIA H200"]

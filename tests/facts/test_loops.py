@@ -29,7 +29,7 @@ from findwall.fixes.host.vectorise_loop import FIX
 from findwall.model.catalogue import FEWEST_REPEATS
 from findwall.model.measured_run import HostLine
 from findwall.readers import read_trace
-from findwall.report.by_hand_text import LONGEST_HOW
+from findwall.report.texts.by_hand_text import LONGEST_HOW
 from sketch import facts_of
 from speaking import in_words
 

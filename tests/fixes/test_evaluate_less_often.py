@@ -17,7 +17,7 @@ from findwall.fixes.prescribe import prescribe
 from findwall.fixes.what_if import what_if
 from findwall.model.diagnosis import Diagnosis
 from findwall.model.measured_run import StepTimes
-from findwall.report.by_hand_text import LONGEST_HOW
+from findwall.report.texts.by_hand_text import LONGEST_HOW
 from findwall.report.words.documents import worded
 from fixes import drawn
 from sketch import facts_of, sketch

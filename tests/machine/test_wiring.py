@@ -17,7 +17,7 @@ from findwall.machine.wiring_findings import judge_topology, pcie_gbit
 from findwall.machine.wiring_sysfs import distance, redirects, sys_bus
 from findwall.model.machine import Finding
 from findwall.model.topology import NvLink, PcieLink, Topology, nvlinks_between
-from findwall.report.topology_text import to_text
+from findwall.report.texts.topology_text import to_text
 
 STATES = Path(__file__).parents[1] / "fixtures" / "topology"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from findwall.model.claims import Range
 from findwall.model.diagnosis import Prescription
-from findwall.report.by_hand_text import MOST_SHOWN, to_text
-from findwall.report.patch_text import WIDTH
+from findwall.report.texts.by_hand_text import MOST_SHOWN, to_text
+from findwall.report.texts.patch_text import WIDTH
 
 
 def prescribed(fix: str, step: Range, how: str = "Edit it.") -> Prescription:

@@ -19,10 +19,10 @@ from findwall import api, cli
 from findwall.examine.compared import Taken, compare_sides
 from findwall.model.comparison import Compared, to_json
 from findwall.model.diagnosis import Diagnosis
-from findwall.report import comparison_text as words
 from findwall.report.page import compared_page
 from findwall.report.page.comparison_page import LONGEST_NAME, PARTS
 from findwall.report.printable_names import fit
+from findwall.report.texts import comparison_text as words
 
 Document = Callable[[str], Diagnosis]
 DOCUMENTS = ("full", "no_verdict", "nothing_known", "hostile", "cpu_only")

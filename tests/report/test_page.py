@@ -33,7 +33,7 @@ from findwall.report.page import to_page
 from findwall.report.page.markup import element, embedded, prose, text
 from findwall.report.page.whole_page import PARTS
 from findwall.report.terminal import to_text
-from findwall.report.top import busy_ms, figures
+from findwall.report.texts.top import busy_ms, figures
 from recordings import look
 
 Document = Callable[[str], Diagnosis]

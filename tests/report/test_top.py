@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from findwall.model.diagnosis import Diagnosis, KernelRow, from_json
-from findwall.report.top import to_text
+from findwall.report.texts.top import to_text
 
 Document = Callable[[str], Diagnosis]
 FULL = Path(__file__).parents[1] / "fixtures" / "documents" / "full.json"

@@ -10,7 +10,7 @@ from captures import FIXTURES
 from findwall.model.claims import Range
 from findwall.model.diagnosis import Diagnosis, Prescription, Wall
 from findwall.model.patch import Patch
-from findwall.report.trials import WIDTH, to_text, why_nothing, with_trials
+from findwall.report.texts.trials import WIDTH, to_text, why_nothing, with_trials
 from findwall.trial.equivalence import Losses
 from findwall.trial.judge import MORE_TIME, Attempt, too_few
 from findwall.trial.stacks_tried import EARLY, TOO_SHORT, Candidate, Found, Stage, View

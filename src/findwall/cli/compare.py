@@ -134,7 +134,7 @@ def gate(compared: Compared, limit: float, paths: list[str], accepted: list[Acce
     """The exit code: only a slow-down that is real, and that nobody has accepted, fails."""
     from findwall.cli.gate import of_slower
     from findwall.cli.read import script_of
-    from findwall.report.comparison_text import signed_share
+    from findwall.report.texts.comparison_text import signed_share
 
     step = compared.step
     if step.outcome == "unknown":
@@ -151,8 +151,8 @@ def gate(compared: Compared, limit: float, paths: list[str], accepted: list[Acce
 def show(compared: Compared, is_markdown: bool) -> None:
     from rich.console import Console
 
-    from findwall.report import comparison_text as words
     from findwall.report import stream, terminal
+    from findwall.report.texts import comparison_text as words
 
     if is_markdown:
         stream.say(words.to_markdown(compared))

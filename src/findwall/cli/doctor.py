@@ -11,7 +11,7 @@ from findwall.cli.ceilings import show, write_json
 from findwall.cli.progress import say
 from findwall.model.machine import Ceilings, Finding
 from findwall.model.topology import NOT_SEEN, Topology
-from findwall.report.topology_text import to_text
+from findwall.report.texts.topology_text import to_text
 
 
 class Checkup(msgspec.Struct, frozen=True):

@@ -66,7 +66,7 @@ def command(
     from findwall.machine.environment_gpu import gpu_here
     from findwall.op.op_on_paper import on_paper
     from findwall.op.op_probes import Probed
-    from findwall.report.op_text import document, to_text
+    from findwall.report.texts.op_text import document, to_text
 
     question = parse(op, shape, number_format, reads)
     target = find_gpu() if probe else None

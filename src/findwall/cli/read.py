@@ -219,7 +219,7 @@ def show(diagnosis: Diagnosis, is_brief: bool = False, top: int | None = None) -
     terminal.render(diagnosis, console, is_brief)
     if top is not None:
         from findwall.report import stream
-        from findwall.report.top import to_text
+        from findwall.report.texts.top import to_text
 
         width = min(console.width, terminal.WIDEST_LINE)
         stream.say("\n" + to_text(diagnosis, top, width))

@@ -310,9 +310,10 @@ def _progress(tried: Tried) -> None:
 
 
 def _tell(found: Diagnosis, job: Job, is_markdown: bool, json_target: str | None) -> None:
-    from findwall.report import document, sweep_text
+    from findwall.report import document
     from findwall.report.markdown import to_markdown
     from findwall.report.stream import say as show
+    from findwall.report.texts import sweep_text
 
     assert found.sweep is not None
     if json_target != "-":  # first: what took minutes is not lost where a file cannot be written

@@ -117,7 +117,7 @@ def _tell(
     from findwall.fixes.stack_patch import patch_of
     from findwall.report import document
     from findwall.report.stream import say as show
-    from findwall.report.trials import to_text, with_trials
+    from findwall.report.texts.trials import to_text, with_trials
     from findwall.trial.stacks_tried import EARLY
 
     diagnosis = with_trials(tried.before, tried.found)
@@ -141,7 +141,7 @@ def _tell(
 def _would_try(seen: Diagnosis, view: View, only: Sequence[str]) -> str:
     """`only`: the fixes that a person named, if any."""
     from findwall.cli.trying import stand_ins
-    from findwall.report.trials import labelled, why_nothing
+    from findwall.report.texts.trials import labelled, why_nothing
 
     names = [labelled(one.fixes, stand_ins(one.fixes)) for one in view.candidates]
     lines = [f"wall: {view.wall}", *(f"would try {name}" for name in names)]

@@ -136,7 +136,8 @@ def _teller(is_brief: bool) -> Draw:
 def _painter(update: Callable[..., None], width: int, is_brief: bool) -> Draw:
     from rich.text import Text
 
-    from findwall.report import terminal, watched_text
+    from findwall.report import terminal
+    from findwall.report.texts import watched_text
 
     def draw(watcher: Watcher) -> None:
         found = diagnose(watcher)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from findwall.model.diagnosis import Diagnosis
-from findwall.report import fix_phrases, memory_text, phrases, sweep_text
+from findwall.report import fix_phrases, phrases
 from findwall.report.printable_names import brief, clean
+from findwall.report.texts import memory_text, sweep_text
 
 MARKS = {"yes": "✔", "no": "✘", "unknown": "?"}
 _SIGNS = re.compile(r"([\\`*_{}\[\]<>#|~!])")

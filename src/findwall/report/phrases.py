@@ -9,9 +9,9 @@ import msgspec
 
 from findwall.model.claims import Evidence
 from findwall.model.diagnosis import KERNELS_ALONE, BudgetRow, Diagnosis, KernelRow, Machine, Step
-from findwall.report import memory_text, watched_text
 from findwall.report.fix_phrases import NOTED_DIFFERENCE, is_wide
 from findwall.report.printable_names import clean, fit, kernel_name
+from findwall.report.texts import memory_text, watched_text
 from findwall.units import format_interval, format_ms, format_share
 
 # What is shown is chosen by hand: one screen, and nothing that changes no decision.

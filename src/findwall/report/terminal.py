@@ -15,9 +15,10 @@ from rich.text import Text
 
 from findwall.model.catalogue import ROOFS
 from findwall.model.diagnosis import Diagnosis, Prescription, Question
-from findwall.report import fix_phrases, memory_text, ncu_text, phrases, sweep_text, watched_text
+from findwall.report import fix_phrases, phrases
 from findwall.report.printable_names import brief, clean, fit
 from findwall.report.stream import is_unicode, to_ascii
+from findwall.report.texts import memory_text, ncu_text, sweep_text, watched_text
 from findwall.units import format_share
 
 # Columns and lines are chosen by hand, for one screen of 80 columns.

@@ -6,11 +6,12 @@ import shlex
 
 from findwall.model.diagnosis import Diagnosis, NotWorthIt, Prescription
 from findwall.model.series import Series
-from findwall.report import fix_phrases, memory_text, phrases
+from findwall.report import fix_phrases, phrases
 from findwall.report.page.markup import Markup, across, element, listed, prose, section
 from findwall.report.page.verdict_box import speedup
 from findwall.report.printable_names import clean
-from findwall.report.trials import row_of_trial
+from findwall.report.texts import memory_text
+from findwall.report.texts.trials import row_of_trial
 from findwall.units import format_ms
 
 NO_GAIN_SAID = 1.005  # times faster: less rounds to nothing

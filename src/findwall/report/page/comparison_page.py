@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from findwall.model.catalogue import WALLS
 from findwall.model.comparison import Compared, to_json
-from findwall.report import comparison_text as words
 from findwall.report.page.budget_bar import wall_class
 from findwall.report.page.markup import (
     NOTHING,
@@ -22,6 +21,7 @@ from findwall.report.page.markup import (
 from findwall.report.page.verdict_box import opening
 from findwall.report.page.whole_page import whole
 from findwall.report.printable_names import brief, fit
+from findwall.report.texts import comparison_text as words
 
 PARTS = (
     ("verdict", "Verdict"),

@@ -7,7 +7,7 @@ from findwall.report import phrases
 from findwall.report.page.markup import Markup, element, section
 from findwall.report.page.roofline import BOUND_CLASS, count_of
 from findwall.report.printable_names import brief, clean, fit, kernel_name
-from findwall.report.top import busy_ms, figures
+from findwall.report.texts.top import busy_ms, figures
 from findwall.units import format_bytes
 
 NOTE = "All figures are {}. The floor is the least time this machine needs for the work. A heading sorts."

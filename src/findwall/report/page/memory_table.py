@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from findwall.model.answers.memory_answer import Memory
 from findwall.model.diagnosis import Diagnosis
-from findwall.report import memory_text, phrases
+from findwall.report import phrases
 from findwall.report.page.markup import Markup, element, joined, listed, prose, section
 from findwall.report.printable_names import clean
+from findwall.report.texts import memory_text
 from findwall.units import format_gib, format_share
 
 MEMORY_PARTS = (

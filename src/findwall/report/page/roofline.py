@@ -14,7 +14,7 @@ from findwall.model.diagnosis import Diagnosis, KernelRow
 from findwall.model.machine import MATH_TYPES
 from findwall.report.page.markup import Markup, element, joined, prose, section
 from findwall.report.printable_names import clean, fit, kernel_name
-from findwall.report.top import calls
+from findwall.report.texts.top import calls
 from findwall.units import format_bytes, format_ms
 
 WIDTH, HEIGHT = 960, 420

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from findwall.model.answers.sweep_answer import Sweep, SweepPoint
 from findwall.model.diagnosis import Diagnosis
-from findwall.report import sweep_text
 from findwall.report.page.markup import Markup, element, listed, section
 from findwall.report.printable_names import clean
+from findwall.report.texts import sweep_text
 
 SWEEP_PART = ("sweep", "Batch sizes")
 

@@ -11,7 +11,7 @@ from importlib.resources import files
 
 from findwall.model.diagnosis import Diagnosis, to_json
 from findwall.model.series import Series
-from findwall.report import memory_text, phrases
+from findwall.report import phrases
 from findwall.report.markdown import to_markdown
 from findwall.report.page.advice import fixes, missing, not_worth_it, reproduce
 from findwall.report.page.budget_bar import budget
@@ -24,6 +24,7 @@ from findwall.report.page.step_chart import step_times
 from findwall.report.page.sweep_table import SWEEP_PART, batch_sizes
 from findwall.report.page.timeline import packed, timeline
 from findwall.report.page.verdict_box import tone, top
+from findwall.report.texts import memory_text
 
 FRAME_HEIGHT = 620  # pixels: verdict, first fix and figures are seen at once; chosen by hand
 PARTS = (

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from findwall.model.diagnosis import Prescription
 from findwall.report import fix_phrases
-from findwall.report.patch_text import WIDTH
 from findwall.report.printable_names import brief, clean
+from findwall.report.texts.patch_text import WIDTH
 
 MOST_SHOWN = 3
 LONGEST_HOW = 260  # characters, as on the screen of a verdict

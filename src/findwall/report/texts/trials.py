@@ -12,9 +12,10 @@ from findwall.model.applied import Trial
 from findwall.model.claims import Range
 from findwall.model.diagnosis import Diagnosis, Prescription
 from findwall.model.patch import Patch
-from findwall.report import by_hand_text, fix_phrases
-from findwall.report.patch_text import WIDTH, diff_text, to_keep
+from findwall.report import fix_phrases
 from findwall.report.printable_names import clean
+from findwall.report.texts import by_hand_text
+from findwall.report.texts.patch_text import WIDTH, diff_text, to_keep
 from findwall.trial.equivalence import plotted
 from findwall.trial.judge import NOT_SETTLED, Attempt, bare
 from findwall.trial.stacks_tried import EARLY, OUT_OF_TIME, TOO_SHORT, Found, joined
