@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import warm
-from findwall.cli.looking import deleted, read_back, warn, written
+from findwall.cli.jobs.looking import deleted, read_back, warn, written
 from findwall.model.arms import LOOK, WRITES_FILE
 
 AWAY = ": --sandbox-dir DIR runs each in a folder of its own"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from findwall import cli
-from findwall.cli.gate import FAILED_EXIT, WallGate
+from findwall.cli.around.gate import FAILED_EXIT, WallGate
 from findwall.model.accepted import FILE, Accepted, find
 from findwall.model.diagnosis import Wall
 from jobs import Jobs, training

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from findwall.cli import launchers
-from findwall.cli.launchers import Launch, launch_of
+from findwall.cli.jobs import launchers
+from findwall.cli.jobs.launchers import Launch, launch_of
 from findwall.errors import InputError
 
 RUN = "-m findwall run"

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from captures import FIXTURES
-from findwall.cli.left_by_hand import left_by_hand
-from findwall.cli.trying import Tried
+from findwall.cli.jobs.left_by_hand import left_by_hand
+from findwall.cli.jobs.trying import Tried
 from findwall.model.claims import Range
 from findwall.model.diagnosis import Diagnosis, Prescription
 from findwall.trial.stacks_tried import Found

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from findwall.cli.newest import resolve
+from findwall.cli.around.newest import resolve
 from findwall.errors import InputError
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from findwall import cli
-from findwall.cli import op_run as op_probe
+from findwall.cli.around import op_run as op_probe
 from findwall.cli.op import ceilings_of, parse
 from findwall.errors import InputError
 from findwall.machine import environment, environment_gpu

@@ -11,7 +11,7 @@ import pytest
 
 import findwall
 from findwall import cli
-from findwall.cli import progress
+from findwall.cli.around import progress
 from findwall.model.diagnosis import Diagnosis, from_json
 
 DOCUMENTS = Path(__file__).parents[1] / "fixtures" / "documents"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import click
 
 from findwall.cli import commands
-from findwall.cli.reference import to_markdown
+from findwall.cli.around.reference import to_markdown
 
 
 def test_every_command_and_every_option_is_there() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from findwall.cli.settle import UNKNOWN_COMMAND, settling_command
+from findwall.cli.jobs.settle import UNKNOWN_COMMAND, settling_command
 
 
 @pytest.mark.parametrize(

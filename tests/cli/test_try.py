@@ -23,9 +23,9 @@ from msgspec.structs import replace
 import warm
 from captures import FIXTURES
 from findwall import api, cli
-from findwall.cli import looking, trying
-from findwall.cli.launchers import launch_of
-from findwall.cli.looking import look_at
+from findwall.cli.jobs import looking, trying
+from findwall.cli.jobs.launchers import launch_of
+from findwall.cli.jobs.looking import look_at
 from findwall.cli.run import chosen
 from findwall.errors import FindwallError
 from findwall.examine.traced_document import diagnose_device
@@ -255,7 +255,8 @@ import sys
 import time
 from pathlib import Path
 import msgspec
-from findwall.cli import main, trying
+from findwall.cli import main
+from findwall.cli.jobs import trying
 from findwall.model.diagnosis import Diagnosis
 
 def look(job, stack, writes, left_s):
@@ -392,7 +393,8 @@ import signal
 import sys
 from pathlib import Path
 import msgspec
-from findwall.cli import main, trying
+from findwall.cli import main
+from findwall.cli.jobs import trying
 from findwall.model.diagnosis import Diagnosis
 
 trying._diagnosis = lambda *_: msgspec.json.decode(Path("look.json").read_bytes(), type=Diagnosis)

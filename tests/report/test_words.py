@@ -10,8 +10,8 @@ import pytest
 
 from captures import FIXTURES
 from findwall import api
-from findwall.cli import trying
-from findwall.cli.gate import WallGate
+from findwall.cli.around.gate import WallGate
+from findwall.cli.jobs import trying
 from findwall.examine.compared import Taken, compare_sides
 from findwall.model.claims import Claim, plain
 from findwall.model.diagnosis import Diagnosis, from_json, to_json

@@ -1,4 +1,4 @@
-"""The command line: one file a command, found by listing this package, imported only when called."""
+"""The command line: each file here is a command, found by listing them, imported only when called."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import re
 import signal
 import sys
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import click
@@ -38,7 +37,7 @@ def _debug_option() -> click.Option:
 
 
 class CommandFolder(click.Group):
-    """A group whose commands are the files of this package that define `command`.
+    """A group whose commands are the files beside this one: each defines `command`.
 
     Names and one-line helps are read from the source, so that `--help` loads no command, and with it neither
     numpy nor torch.
@@ -66,34 +65,22 @@ class CommandFolder(click.Group):
         return super().resolve_command(context, arguments)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, _summary(_parse(name))) for name in self.list_commands(context)]
+        rows = [(name, _summary(_file(name))) for name in self.list_commands(context)]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
 
-@cache
 def _is_command(name: str) -> bool:
-    """Whether a file of that name is here and defines a command: only the one that is called is looked at."""
-    path = Path(__file__).with_name(f"{name}.py") if name.isidentifier() else None
-    return path is not None and path.is_file() and _defines_command(_parse(name))
+    return name.isidentifier() and not name.startswith("_") and _file(name).is_file()
 
 
-def _parse(name: str) -> ast.Module:
-    return ast.parse(Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8"))
+def _file(name: str) -> Path:
+    return Path(__file__).with_name(f"{name}.py")
 
 
-def _defines_command(module: ast.Module) -> bool:
-    for node in module.body:
-        if isinstance(node, ast.FunctionDef) and node.name == "command":
-            return True
-        targets = node.targets if isinstance(node, ast.Assign) else ()
-        if any(isinstance(target, ast.Name) and target.id == "command" for target in targets):
-            return True
-    return False
-
-
-def _summary(module: ast.Module) -> str:
-    """The first line of the file's docstring, without the name of the command where that opens it."""
+def _summary(file: Path) -> str:
+    """The first line of its docstring, without the name of the command where that opens it."""
+    module = ast.parse(file.read_text(encoding="utf-8"))
     first = (ast.get_docstring(module) or "").partition("\n")[0]
     return re.sub(r"^`findwall [^`]*`: (.)", lambda found: found[1].upper(), first)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from findwall import __version__
-from findwall.cli.progress import say
+from findwall.cli.around.progress import say
 from findwall.errors import InputError
 from findwall.report.printable_names import clean
 
@@ -98,8 +98,8 @@ def sides(paths: tuple[str, ...]) -> tuple[list[str], list[str]]:
 
 def take(path: str) -> Taken:
     """One run, trace or document."""
-    from findwall.cli.inputs import document_at
-    from findwall.cli.newest import resolve
+    from findwall.cli.around.inputs import document_at
+    from findwall.cli.around.newest import resolve
     from findwall.examine.compared import Taken
 
     chosen, which = resolve((path,))
@@ -108,7 +108,7 @@ def take(path: str) -> Taken:
     if (found := document_at(Path(chosen[0]))) is not None:
         return Taken(found)
     from findwall import api
-    from findwall.cli.progress import progress_bar
+    from findwall.cli.around.progress import progress_bar
 
     with progress_bar("reading") as progress:
         run, examined = api.look(chosen, progress=progress)
@@ -132,7 +132,7 @@ def share_of(text: str) -> float:
 
 def gate(compared: Compared, limit: float, paths: list[str], accepted: list[Accepted]) -> int:
     """The exit code: only a slow-down that is real, and that nobody has accepted, fails."""
-    from findwall.cli.gate import of_slower
+    from findwall.cli.around.gate import of_slower
     from findwall.cli.read import script_of
     from findwall.report.texts.comparison_text import signed_share
 

@@ -7,8 +7,8 @@ from typing import Any
 import click
 import msgspec
 
+from findwall.cli.around.progress import say
 from findwall.cli.ceilings import show, write_json
-from findwall.cli.progress import say
 from findwall.model.machine import Ceilings, Finding
 from findwall.model.topology import NOT_SEEN, Topology
 from findwall.report.texts.topology_text import to_text

@@ -98,7 +98,8 @@ def write_docs(folder: Path, pages: dict[str, Page]) -> None:
     """The documentation that is made from the source: a file a page, the commands, the JSON document."""
     import json
 
-    from findwall.cli import commands, reference
+    from findwall.cli import commands
+    from findwall.cli.around import reference
     from findwall.model.diagnosis import json_schema
     from findwall.report import document, documented, explained
 

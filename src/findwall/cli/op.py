@@ -62,7 +62,7 @@ def command(
     probe: bool | None,
     json_target: str | None,
 ) -> None:
-    from findwall.cli.op_run import find_gpu, run_here
+    from findwall.cli.around.op_run import find_gpu, run_here
     from findwall.machine.environment_gpu import gpu_here
     from findwall.op.op_on_paper import on_paper
     from findwall.op.op_probes import Probed

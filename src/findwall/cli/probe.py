@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from findwall.cli.progress import say
+from findwall.cli.around.progress import say
 from findwall.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def command(
 ) -> None:
     from msgspec.structs import replace
 
-    from findwall.cli.newest import resolve
+    from findwall.cli.around.newest import resolve
     from findwall.cli.read import draw, show
     from findwall.examine import look_into
     from findwall.model.measurement import REPORT_FILE
@@ -77,7 +77,7 @@ def _probed(run: Run, step_ms: float | None, refresh: bool, budget_s: float) -> 
     """Plan, run and keep; of what is kept, the ops of this step."""
     from msgspec.structs import replace
 
-    from findwall.cli.progress import progress_bar
+    from findwall.cli.around.progress import progress_bar
     from findwall.examine import facts_of
     from findwall.fixes import fix_modules
     from findwall.probe.measuring import find_target, run_probes

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from findwall.cli.progress import say
+from findwall.cli.around.progress import say
 from findwall.errors import FindwallError, InputError
 from findwall.report.printable_names import clean
 
@@ -104,8 +104,8 @@ def command(
     fail_walls: tuple[str, ...],
 ) -> int:
     _check_step(step_ms)
-    from findwall.cli.gate import WallGate
-    from findwall.cli.newest import resolve
+    from findwall.cli.around.gate import WallGate
+    from findwall.cli.around.newest import resolve
     from findwall.cli.report import check_trace_name
 
     if trace_target is not None:
@@ -152,7 +152,7 @@ def _read(
 ) -> tuple[Diagnosis, tuple[Run, Examined] | None]:
     """The Diagnosis; and what it rests on, where something is drawn of it."""
     from findwall import api
-    from findwall.cli.progress import progress_bar
+    from findwall.cli.around.progress import progress_bar
 
     # Millions of small objects come and go in blocks, none in circles: the collector would only walk them.
     gc.disable()

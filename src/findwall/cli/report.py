@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from findwall.cli.progress import say
+from findwall.cli.around.progress import say
 from findwall.errors import InputError
 from findwall.files import search_path
 
@@ -75,8 +75,8 @@ def command(
             raise InputError(
                 "--export-trace writes the names that --redact takes out", "Ask for one of them at a time."
             )
-    from findwall.cli.inputs import document_at
-    from findwall.cli.newest import resolve
+    from findwall.cli.around.inputs import document_at
+    from findwall.cli.around.newest import resolve
 
     chosen, which = resolve(paths)
     if which:
@@ -158,7 +158,7 @@ def export_trace(found: Examined, series: Series, target: str) -> None:
 
 def examined(chosen: list[str], step_ms: float | None, ceilings: str | None) -> tuple[Examined, Series]:
     from findwall import api
-    from findwall.cli.progress import progress_bar
+    from findwall.cli.around.progress import progress_bar
     from findwall.examine.series import gather
 
     with progress_bar("reading") as progress:

@@ -139,7 +139,7 @@ def judge_of(fail_walls: tuple[str, ...], script: str) -> Judge | None:
     """What decides on the exit code once the job has ended well, where a person asks for that."""
     if not fail_walls:
         return None
-    from findwall.cli.gate import WallGate
+    from findwall.cli.around.gate import WallGate
 
     gate = WallGate(fail_walls, script)
 

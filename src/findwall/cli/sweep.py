@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from findwall.cli.progress import say
+from findwall.cli.around.progress import say
 from findwall.errors import FindwallError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from findwall.cli.trying import Job
+    from findwall.cli.jobs.trying import Job
     from findwall.model.arms import BatchLines, FedLoader
     from findwall.model.diagnosis import Diagnosis
     from findwall.trial.sweep_sizes import Ran, Tried, Way
@@ -72,9 +72,9 @@ def command(
     with its samples per second, step, peak memory and wall, and the peak is predicted before it is tried:
     what would not fit is not started.
     """
-    from findwall.cli.inputs import check_places, seconds
-    from findwall.cli.launchers import launch_of
-    from findwall.cli.trying import Job, run_folder
+    from findwall.cli.around.inputs import check_places, seconds
+    from findwall.cli.jobs.launchers import launch_of
+    from findwall.cli.jobs.trying import Job, run_folder
 
     name, sizes = varied(vary)
     launch = launch_of((target, *arguments), is_module)
@@ -331,7 +331,7 @@ def _keep(found: Diagnosis, folder: Path) -> None:
     """The sweep beside the job as it is; the document and the page there tell both."""
     import msgspec
 
-    from findwall.cli.trying import read_again
+    from findwall.cli.jobs.trying import read_again
     from findwall.model.measurement import DIAGNOSIS_FILE, SWEEP_FILE
     from findwall.report import document
 

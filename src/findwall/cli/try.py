@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from findwall.cli.progress import say
+from findwall.cli.around.progress import say
 from findwall.errors import InputError
 from findwall.files import write_atomically
 from findwall.model.patch import Patch
@@ -17,8 +17,8 @@ from findwall.model.patch import Patch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from findwall.cli.launchers import Launch
-    from findwall.cli.trying import Job, Tried
+    from findwall.cli.jobs.launchers import Launch
+    from findwall.cli.jobs.trying import Job, Tried
     from findwall.model.diagnosis import Diagnosis
     from findwall.trial.stacks_tried import View
 
@@ -71,9 +71,9 @@ def command(
     arguments: tuple[str, ...],
 ) -> None:
     """Try the fixes that are prescribed for TARGET, in fresh processes, and keep what is proven."""
-    from findwall.cli.inputs import check_places, seconds
-    from findwall.cli.launchers import launch_of
-    from findwall.cli.trying import Job, first_look, run_folder, to_try, try_fixes, view_of
+    from findwall.cli.around.inputs import check_places, seconds
+    from findwall.cli.jobs.launchers import launch_of
+    from findwall.cli.jobs.trying import Job, first_look, run_folder, to_try, try_fixes, view_of
     from findwall.report.stream import say as show
 
     if patch_file is not None and patch_file.endswith(".py"):
@@ -112,8 +112,8 @@ def _tell(
     price: float | None,
 ) -> None:
     """What was found: in words, as a patch, as JSON, and in the run folder."""
-    from findwall.cli.left_by_hand import left_by_hand
-    from findwall.cli.trying import keep, stand_ins
+    from findwall.cli.jobs.left_by_hand import left_by_hand
+    from findwall.cli.jobs.trying import keep, stand_ins
     from findwall.fixes.stack_patch import patch_of
     from findwall.report import document
     from findwall.report.stream import say as show
@@ -140,7 +140,7 @@ def _tell(
 
 def _would_try(seen: Diagnosis, view: View, only: Sequence[str]) -> str:
     """`only`: the fixes that a person named, if any."""
-    from findwall.cli.trying import stand_ins
+    from findwall.cli.jobs.trying import stand_ins
     from findwall.report.texts.trials import labelled, why_nothing
 
     names = [labelled(one.fixes, stand_ins(one.fixes)) for one in view.candidates]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from findwall.cli.progress import say
+from findwall.cli.around.progress import say
 
 if TYPE_CHECKING:
     from findwall.model.diagnosis import Diagnosis
@@ -75,7 +75,7 @@ def diagnose(watcher: Watcher) -> Diagnosis:
     """The document of what was seen until now."""
     import msgspec
 
-    from findwall.cli.settle import settling_command
+    from findwall.cli.jobs.settle import settling_command
     from findwall.examine import examine
 
     run = watcher.run()

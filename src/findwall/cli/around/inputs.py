@@ -10,7 +10,7 @@ from findwall.errors import InputError
 from findwall.files import read_small
 
 if TYPE_CHECKING:
-    from findwall.cli.launchers import Launch
+    from findwall.cli.jobs.launchers import Launch
     from findwall.model.diagnosis import Diagnosis
 
 MOST_BYTES = 128 << 20  # of a Diagnosis: a thousand times what one has; chosen by hand

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from findwall.agent.secrets import mask_arguments
-from findwall.cli.launchers import launch_of
+from findwall.cli.jobs.launchers import launch_of
 from findwall.errors import InputError
 
 LONGEST_WORD = 60  # characters: longer values are configurations, or what nobody should read over a shoulder

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from findwall.cli.trying import Tried, rivals
+from findwall.cli.jobs.trying import Tried, rivals
 from findwall.fixes import all_fixes
 from findwall.model.diagnosis import Prescription
 from findwall.trial.judge import bare

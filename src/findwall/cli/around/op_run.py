@@ -59,7 +59,7 @@ def run_here(paper: Paper, here: str | None, target: Target | None = None) -> Pr
 
 
 def _same_gpu(device: str) -> Target:
-    from findwall.cli.progress import say
+    from findwall.cli.around.progress import say
 
     say(f"running it on {device} (--no-probe leaves that out)")
     target = find_gpu()

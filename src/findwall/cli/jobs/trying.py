@@ -18,8 +18,8 @@ from statistics import median
 import msgspec
 from msgspec.structs import replace
 
-from findwall.cli.launchers import Launch
-from findwall.cli.looking import (
+from findwall.cli.jobs.launchers import Launch
+from findwall.cli.jobs.looking import (
     CEILINGS_MOST_S,
     CEILINGS_S,
     deleted,

@@ -1,0 +1,1 @@
+"""What commands share: what a person named, what is said meanwhile, what fails a command."""
