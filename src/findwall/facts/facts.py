@@ -281,6 +281,12 @@ def kernels_ns(facts: WorkFacts, atoms: I64) -> float:
     return float(facts.kernels.duration[facts.atoms.index[atoms]].sum())
 
 
+def causes_of(facts: WorkFacts, atoms: I64, among: tuple[str, ...]) -> tuple[str, ...]:
+    """Of these causes those that some atoms are of; all of them where the atoms are of none."""
+    mine = facts.atoms.cause[atoms]
+    return tuple(cause for cause in among if (mine == cause_index(cause)).any()) or among
+
+
 def serve(facts: StepFacts, rows: I64, *roles: Role) -> Bool:
     """Which of these device rows have one of these roles."""
     by = issuers(facts.timeline, facts.links, rows)

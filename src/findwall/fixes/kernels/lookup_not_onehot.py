@@ -31,7 +31,7 @@ import numpy as np
 
 from findwall.facts.best_changes import in_another_form
 from findwall.facts.called_atoms import atoms_under, longest_of, ops_behind
-from findwall.facts.facts import kernels_ns
+from findwall.facts.facts import causes_of, kernels_ns
 from findwall.facts.rows_by_number import OneHots, adding_ns, fetching_ns, one_hots
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
@@ -51,7 +51,6 @@ from findwall.fixes import (
     rows_of,
     time_of,
 )
-from findwall.model.causes import cause_index
 from findwall.model.intervals import F64, I64
 from findwall.model.probes import Draw, Rewrite
 from findwall.replay.change import Change, Drop, Replace
@@ -146,11 +145,10 @@ def use(facts: Facts) -> Outcome:
         },
         places=list(dict.fromkeys(line for hot in hots if (line := line_of(facts, hot.row)) is not None)),
     )
-    moved = facts.atoms.cause[every]
     looked_up = Use(
         claim,
         _best(facts, hots),
-        tuple(cause for cause in MOVES if (moved == cause_index(cause)).any()) or MOVES,
+        causes_of(facts, every, MOVES),
         likely=lambda made: _likely(facts, hots),
         may=(lambda made: _likely(facts, hots, crowded=True),),
         condition="one-hot-read-by-nothing-else",

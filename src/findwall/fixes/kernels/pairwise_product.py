@@ -31,7 +31,7 @@ import numpy as np
 
 from findwall.facts.best_changes import as_one_pass
 from findwall.facts.called_atoms import called_by, passes, read_behind, reading
-from findwall.facts.facts import kernels_ns
+from findwall.facts.facts import causes_of, kernels_ns
 from findwall.facts.likely_times import in_few_kernels, pass_ns
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
@@ -50,7 +50,6 @@ from findwall.fixes import (
     rows_of,
     time_of,
 )
-from findwall.model.causes import cause_index
 from findwall.model.events import Kind
 from findwall.model.intervals import F64, I64
 from findwall.model.probes import Draw, Rewrite
@@ -147,11 +146,10 @@ def use(facts: Facts) -> Outcome:
             dict.fromkeys(line for one in found if (line := line_of(facts, one.pairs.rows[0])) is not None)
         ),
     )
-    moved = facts.atoms.cause[every]
     multiplied = Use(
         claim,
         _best(facts, found),
-        tuple(cause for cause in MOVES if (moved == cause_index(cause)).any()) or MOVES,
+        causes_of(facts, every, MOVES),
         likely=lambda made: _likely(facts, found),
         rewrites=_rewrites(facts, found),
     )

@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 
 from findwall.facts.called_atoms import passes, reading
+from findwall.facts.facts import causes_of
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
     Claim,
@@ -40,7 +41,6 @@ from findwall.fixes import (
     to_floor,
 )
 from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.model.causes import cause_index
 from findwall.model.intervals import I64
 from findwall.model.probes import Draw, Rewrite
 from findwall.replay.change import Change, Scale
@@ -116,11 +116,10 @@ def use(facts: Facts) -> Outcome:
         },
         places=list(dict.fromkeys(line for one in found if (line := line_of(facts, one.first)) is not None)),
     )
-    moved = facts.atoms.cause[every]
     turned = Use(
         claim,
         to_floor(facts, every, np.zeros(len(every))),
-        tuple(cause for cause in MOVES if (moved == cause_index(cause)).any()) or MOVES,
+        causes_of(facts, every, MOVES),
         # What it takes then is as much less as there is to multiply, where the products fill the device.
         likely=lambda made: sum((_likely(facts, one) for one in found), Change()),
         condition="product-read-by-nothing-else",

@@ -34,7 +34,7 @@ import msgspec
 import numpy as np
 
 from findwall.facts.best_changes import CACHE_RATIO, as_one_pass
-from findwall.facts.facts import kernels_ns
+from findwall.facts.facts import causes_of, kernels_ns
 from findwall.facts.likely_times import in_few_kernels
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
@@ -53,7 +53,6 @@ from findwall.fixes import (
     time_of,
 )
 from findwall.model.catalogue import MENTION_SHARE
-from findwall.model.causes import cause_index
 from findwall.model.intervals import I64
 from findwall.model.probes import Draw, Rewrite
 from findwall.replay.change import Change
@@ -132,11 +131,10 @@ def use(facts: Facts) -> Outcome:
         },
         places=_lines(facts, found),
     )
-    moved = facts.atoms.cause[every]
     apart = Use(
         claim,
         _best(facts, found),
-        tuple(cause for cause in MOVES if (moved == cause_index(cause)).any()) or MOVES,
+        causes_of(facts, every, MOVES),
         likely=lambda made: _change(facts, found, as_today=False),
         # Kernels for one channel may be no better for a line of taps than for a window.
         may=(lambda made: _change(facts, found, as_today=True),),

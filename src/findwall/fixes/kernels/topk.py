@@ -24,7 +24,7 @@ import numpy as np
 
 from findwall.facts.best_changes import in_another_form
 from findwall.facts.called_atoms import atoms_under, called_by, longest_of, ops_behind
-from findwall.facts.facts import kernels_ns
+from findwall.facts.facts import causes_of, kernels_ns
 from findwall.facts.likely_times import pass_ns
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
@@ -44,7 +44,6 @@ from findwall.fixes import (
     rows_of,
     time_of,
 )
-from findwall.model.causes import cause_index
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.model.probes import Draw, Rewrite
@@ -120,11 +119,10 @@ def use(facts: Facts) -> Outcome:
         },
         places=list(dict.fromkeys(line for one in mine if (line := line_of(facts, one.row)) is not None)),
     )
-    moved = facts.atoms.cause[every]
     at_the_head = Use(
         claim,
         _best(facts, mine),
-        tuple(cause for cause in MOVES if (moved == cause_index(cause)).any()) or MOVES,
+        causes_of(facts, every, MOVES),
         likely=lambda made: _likely(facts, mine, BITS_BY_ONE),
         may=(lambda made: _likely(facts, mine, BITS_BY_MANY),),
         condition="sorted-read-by-nothing-else",
