@@ -51,6 +51,12 @@ def zoo_truth(shared: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
+def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before each run of a probe four times the cache is written over: a gigabyte on some machines."""
+    monkeypatch.setattr("findwall.probe.measuring.last_level_cache", lambda: 1 << 20)
+
+
+@pytest.fixture
 def book() -> Book:
     return Book()
 

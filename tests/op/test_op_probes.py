@@ -50,6 +50,7 @@ def paper_of(words: str) -> Paper:
     )
 
 
+@pytest.mark.usefixtures("small_cache")
 @pytest.mark.parametrize("words", SMALL)
 def test_what_is_asked_can_be_run(words: str) -> None:
     """On the cores, with the numbers and sizes that were asked for."""

@@ -17,6 +17,7 @@ from findwall.probe import probe_cache
 from findwall.probe.measuring import find_target, run_probes
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.usefixtures("small_cache")
 
 F = "float"
 MM = Inputs([[4, 8], [8, 6]], [F, F], [[8, 1], [1, 8]], ["", ""])

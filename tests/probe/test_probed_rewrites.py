@@ -17,6 +17,7 @@ from fixes import filter_calls, loop_calls
 from fixes.op_calls import head, one_hot_rows, sorting, taking_rows
 from speaking import in_words
 
+pytestmark = pytest.mark.usefixtures("small_cache")
 NONE = loop_calls.three().kernels.row[:0]
 F = "float"
 
