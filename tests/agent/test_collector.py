@@ -15,7 +15,7 @@ from findwall.agent.timing.collector import watch_collector
 
 took = []
 watch_collector(lambda: False, took.append)
-heap = [[[]] for _ in range(600_000)]
+heap = [[[]] for _ in range(150_000)]
 
 class TooLate(Exception):
     pass
@@ -64,7 +64,7 @@ import gc
 from findwall.agent.timing import collector
 
 collector.watch_collector(lambda: False, lambda ns: None)
-heap = [[[]] for _ in range(300_000)]
+heap = [[[]] for _ in range(60_000)]
 FIRST
 print(collector.asked_at())
 """
@@ -72,7 +72,7 @@ print(collector.asked_at())
 
 @pytest.mark.parametrize(
     ("first", "line"),
-    [("gc.collect()", "job.py:7"), ("more = [[[]] for _ in range(900_000)]", ""), ("", "")],
+    [("gc.collect()", "job.py:7"), ("more = [[[]] for _ in range(180_000)]", ""), ("", "")],
 )
 def test_the_line_that_asks_for_collections_is_known(tmp_path: Path, first: str, line: str) -> None:
     """Python's own collections come wherever there is one object too many."""
