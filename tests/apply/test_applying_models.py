@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from applied_jobs import run
+from applied_jobs import GRAPHS_ALONE, run
 from findwall.agent.step_ends.forward import wrap_call
 from findwall.agent.step_ends.step_gate import Gate
 from findwall.apply.applying import Effect
@@ -382,7 +382,7 @@ print("names", len(model.state_dict()), "blocks.9.up.weight" in model.state_dict
 
 
 def test_the_code_made_for_one_block_serves_all_of_them(tmp_path: Path) -> None:
-    found, said = run(tmp_path, "compile-blocks", DEEP)
+    found, said = run(tmp_path, "compile-blocks", GRAPHS_ALONE + DEEP)
     assert found["compile-blocks"]["seen"] == "1 compiled graph of 5 ops, for 10 times Block"
     assert said.count("uncompiled") == 4 and "names 42 True" in said
 
@@ -437,7 +437,7 @@ def test_the_function_that_calls_single_layers_is_compiled(tmp_path: Path) -> No
     """The ops between the layers are the job's own: compiled layers would leave them as they are."""
     (tmp_path / "plain").mkdir()
     _, plain = run(tmp_path / "plain", "", LAYERS)
-    found, said = run(tmp_path, "torch-compile", LAYERS)
+    found, said = run(tmp_path, "torch-compile", GRAPHS_ALONE + LAYERS)
     assert found["torch-compile"]["seen"].startswith("1 compiled graph of ")
     assert found["torch-compile"]["seen"].endswith(", of forward at job.py:15")
     assert said == plain
@@ -579,7 +579,7 @@ def main():""",
 
 def test_autocast_holds_in_a_function_that_is_compiled_for_its_layers(tmp_path: Path) -> None:
     """The compiler goes past what stands around each layer; and what was seen there before is no proof."""
-    found, said = run(tmp_path, "torch-compile,bf16-autocast", COMPILED_LAYERS)
+    found, said = run(tmp_path, "torch-compile,bf16-autocast", GRAPHS_ALONE + COMPILED_LAYERS)
     assert "that the compiled code gives or keeps: in bfloat16" in found["bf16-autocast"]["seen"]
     assert ", of forward at job.py:15" in found["torch-compile"]["seen"]
     assert "True {'torch.bfloat16'}" in said
@@ -654,7 +654,7 @@ train()
 
 
 def test_a_function_that_is_called_before_the_steps_is_not_told_in_place_of_theirs(tmp_path: Path) -> None:
-    found, _ = run(tmp_path, "torch-compile", BEFORE_THE_STEPS)
+    found, _ = run(tmp_path, "torch-compile", GRAPHS_ALONE + BEFORE_THE_STEPS)
     seen = found["torch-compile"]["seen"]
     assert seen.endswith(", of evaluate at job.py:13 and forward at job.py:18")
 
@@ -694,7 +694,7 @@ with ThreadPoolExecutor(4) as threads:
 
 
 def test_threads_have_a_function_compiled_once(tmp_path: Path) -> None:
-    found, _ = run(tmp_path, "torch-compile", THREADS)
+    found, _ = run(tmp_path, "torch-compile", GRAPHS_ALONE + THREADS)
     assert found["torch-compile"]["seen"].endswith(", of forward at job.py:9")
 
 
@@ -827,7 +827,7 @@ for step in range(12):
 def test_a_model_that_is_traced_is_traced_without_the_compiler(tmp_path: Path) -> None:
     trace = "torch.jit.trace(model, torch.randn(4, 8))"
     job = f"{PLAIN.replace('PREPARE', trace)}print('traced', {trace}(torch.randn(4, 8)).shape)\n"
-    found, said = run(tmp_path, "torch-compile", job)
+    found, said = run(tmp_path, "torch-compile", GRAPHS_ALONE + job)
     assert "compiled graph" in found["torch-compile"]["seen"] and "traced torch.Size([4, 1])" in said
 
 
