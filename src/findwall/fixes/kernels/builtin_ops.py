@@ -25,6 +25,7 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from findwall.facts.counted_pairs import counted_pairs
+from findwall.facts.facts import causes_of
 from findwall.facts.gains import blind_ms, launch_idle
 from findwall.facts.likely_times import compiles
 from findwall.facts.step_traits import calls_around, cells_called
@@ -53,7 +54,6 @@ from findwall.fixes import (
     to_floor,
 )
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WORTH_IT
-from findwall.model.causes import cause_index
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, NoHostWork
@@ -132,11 +132,10 @@ def _pairs(facts: Facts) -> Outcome | None:
         "weighted": found.weighted,
     }
     change = gone(facts, found.atoms)
-    moved = facts.atoms.cause[found.atoms]
     return Use(
         Claim("builtin-ops/pairs", figures, places=lines(line_of(facts, found.row))),
         change,
-        tuple(cause for cause in (FUSED[0], *COUNTED) if (moved == cause_index(cause)).any()),
+        causes_of(facts, found.atoms, (FUSED[0], *COUNTED)),
         likely=lambda made: change,
         uncurved=True,
     )
