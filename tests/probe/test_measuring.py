@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import types
 from pathlib import Path
 
 import pytest
 
-from findwall.agent import launch
-from findwall.agent.ending import analyst
-from findwall.agent.options import Options
 from findwall.errors import InputError
 from findwall.model.events import Inputs
 from findwall.model.probes import ATTENTION, OPTIMIZER, UPLOAD, Probe, Probes
@@ -138,61 +134,3 @@ def test_probes_are_kept_by_device_driver_and_torch(tmp_path: Path, monkeypatch:
 def test_another_cpu_is_refused() -> None:
     with pytest.raises(InputError, match="ran on Abacus, 3 cores, and this machine has"):
         find_target("cpu", "Abacus, 3 cores")
-
-
-# -- after a job -----------------------------------------------------------------------------------
-
-
-class Ended:
-    """A session that is over."""
-
-    def __init__(self, folder: Path, speaks: bool = True, **options: object) -> None:
-        self.folder, self.options = folder, Options(**options)  # type: ignore[arg-type]
-        self.rank = types.SimpleNamespace(speaks=speaks)
-
-    def close(self, failure: str, _error: BaseException | None) -> None:
-        pass
-
-
-@pytest.fixture
-def commands(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], dict[str, str]]]:
-    found: list[tuple[list[str], dict[str, str]]] = []
-    monkeypatch.setattr(analyst.subprocess, "run", lambda command, **how: found.append((command, how["env"])))
-    return found
-
-
-def test_a_job_that_ended_well_is_probed_on_its_device(
-    tmp_path: Path, commands: list[tuple[list[str], dict[str, str]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    monkeypatch.setenv("RANK", "0")
-    launch._close(Ended(tmp_path, probe=True, brief=True), "")  # type: ignore[arg-type]
-    ((command, environ),) = commands
-    assert command[1:] == ["-m", "findwall", "probe", str(tmp_path), "--brief"]
-    assert environ["CUDA_VISIBLE_DEVICES"] == "3"
-    assert "RANK" not in environ
-
-
-@pytest.mark.parametrize(
-    ("failure", "speaks", "asked"), [("ValueError", True, True), ("", False, True), ("", True, False)]
-)
-def test_no_other_job_is_probed(
-    tmp_path: Path,
-    commands: list[tuple[list[str], dict[str, str]]],
-    failure: str,
-    speaks: bool,
-    asked: bool,
-) -> None:
-    launch._close(Ended(tmp_path, speaks, probe=asked), failure)  # type: ignore[arg-type]
-    assert commands == []
-
-
-def test_a_probe_that_fails_is_not_the_jobs_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def refuse(*_words: object, **_how: object) -> None:
-        raise OSError("no more processes")
-
-    monkeypatch.setattr(analyst.subprocess, "run", refuse)
-    launch._close(Ended(tmp_path, probe=True), "")  # type: ignore[arg-type]
-    assert "cannot probe (OSError: no more processes)" in capfd.readouterr().err

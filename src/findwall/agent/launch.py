@@ -18,7 +18,7 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
-from findwall.agent.ending import analyst
+from findwall.agent.ending import after_the_job, analyst
 from findwall.agent.ending.analyst import write_late
 from findwall.agent.ending.stderr import say
 from findwall.agent.ending.telling import Speak
@@ -196,7 +196,7 @@ def _close(session: Session | None, failure: str, error: BaseException | None = 
     session.close(failure, error)
     _deliver(session, interrupted=failure == "KeyboardInterrupt")
     if not failure:
-        _probe(session)
+        _look_closer(session)
 
 
 _late: list[tuple[Session, Judge]] = []
@@ -225,15 +225,18 @@ def _judge_late() -> None:
         os._exit(code)
 
 
-def _probe(session: Session) -> None:
-    """Where it was asked for: the job has ended well and nothing else wants its device."""
+def _look_closer(session: Session) -> None:
+    """The job has ended well and nothing else wants its device."""
     folder, options = session.folder, session.options
-    if not options.probe or not session.rank.speaks or folder is None:
+    if not session.rank.speaks or folder is None:
         return
     try:
-        analyst.probe(folder, options)
+        if options.probe:
+            after_the_job.probe(folder, options)
+        elif session.rank.world_size == 1 and after_the_job.may_decide(folder, options):
+            after_the_job.judge_with_ceilings(folder, options)
     except Exception as error:  # noqa: BLE001 - fail open: the job's own ending passes through, whatever breaks
-        say(f"cannot probe ({type(error).__name__}: {error}); `findwall probe {folder}` tries again")
+        say(f"cannot look closer ({type(error).__name__}: {error}); `findwall read {folder}` shows it again")
 
 
 def _deliver(session: Session, interrupted: bool) -> None:

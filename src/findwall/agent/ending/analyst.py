@@ -190,24 +190,6 @@ def say_failure(folder: Path, rank: int) -> Process:
     return _start(command, folder, 2, 2)
 
 
-def probe(folder: Path, options: Options) -> None:
-    """Run the ops of a job that has ended as fixes would run them; it prints the verdict anew.
-
-    In a process of its own, on the job's device: what the job still holds of its memory is its own.
-    """
-    command = [sys.executable, "-m", "findwall", "probe", str(folder)]
-    command += ["--brief"] if options.brief else []
-    command += ["--json", options.json] if options.json is not None and options.json != "-" else []
-    environ = {**environment(), ENDED_JOB_VARIABLE: str(os.getpid())}
-    environ.pop("CUDA_VISIBLE_DEVICES")
-    if "CUDA_VISIBLE_DEVICES" in os.environ:
-        environ["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]
-    stderr = 2 if is_open(2) else subprocess.DEVNULL
-    subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr, env=environ, cwd=folder, check=False
-    )
-
-
 def missing_ranks(folder: Path, world_size: int) -> list[int]:
     return [rank for rank in range(world_size) if not _is_final(folder / f"rank{rank}" / MEASUREMENT_FILE)]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from findwall.agent.ending.after_the_job import CEILINGS_LIMIT_S, CEILINGS_MOST_S, THREADS
 from findwall.errors import FindwallError
 from findwall.model.arms import DELETES_FILE, LOOK, READ_BACK_FILE, WRITES_FILE
 from findwall.model.diagnosis import Diagnosis
@@ -19,10 +20,6 @@ from findwall.trial.arms_in_turn import last_words
 from findwall.trial.process_groups import LOOK_S, Stop, end, overseen, own_folder, same_input
 
 LIMIT_S = 600.0  # what one look at the job may take
-# To measure a CPU: what it usually takes, what it may take where others use the cores too, and until its
-# process is ended, which imports torch first. The first was timed on a machine with two cores.
-CEILINGS_S, CEILINGS_MOST_S, CEILINGS_LIMIT_S = 13.0, 30.0, 90.0
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # that torch reads while it is imported
 NAMED = 3  # paths in a sentence
 OWN = "findwall: "
 

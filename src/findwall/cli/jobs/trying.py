@@ -18,10 +18,9 @@ from statistics import median
 import msgspec
 from msgspec.structs import replace
 
+from findwall.agent.ending.after_the_job import CEILINGS_MOST_S, CEILINGS_S
 from findwall.cli.jobs.launchers import Launch
 from findwall.cli.jobs.looking import (
-    CEILINGS_MOST_S,
-    CEILINGS_S,
     deleted,
     lacks_ceilings,
     look_at,
