@@ -31,6 +31,7 @@ import traceback
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from findwall.trial.arms_in_turn import Arm, Outcome, Plan, Process, Sample, Trial, fresh, run_trial
@@ -218,10 +219,15 @@ def end(process: Process) -> None:
 # ---- rows ----
 
 
+def spread(runs_ms: list[float]) -> float | None:
+    """(max - min) / median of the processes; None for fewer than two."""
+    return (max(runs_ms) - min(runs_ms)) / median(runs_ms) if len(runs_ms) > 1 else None
+
+
 def row_of(outcome: Outcome) -> dict[str, Any]:
     found: dict[str, Any] = {
         "step_ms": rounded(outcome.median_ms),
-        "spread": rounded(outcome.spread),
+        "spread": rounded(spread(outcome.runs_ms)),
         "runs_ms": outcome.runs_ms,
     }
     if outcome.failures:

@@ -30,6 +30,7 @@ THINKING = "thinking"
 WORDS = {
     "agree": "tracing",
     "trace": "tracing",
+    "observe": "following its tensors",
     "snapshot": "recording memory",
     "lines": "looking where the host stands",
     "control": "checking its own cost",

@@ -17,8 +17,9 @@ What helps:
 fewer-casts: keep weights in bf16 where that is acceptable, keep activations in one format, let the loss take
 16-bit logits; torch-compile fuses casts into their neighbours (as does reduce-overhead, the same with graphs
 around it), fused-loss those of a large vocabulary. One-hot rows that are cast to be multiplied with need no
-cast but a lookup: lookup-not-onehot. Inference needs its weights converted once: cast-once. Casts to fp64
-are seldom meant: lower-precision.
+cast but a lookup: lookup-not-onehot. Comparisons of all pairs that are cast to be added up need no pairs:
+builtin-ops. Inference needs its weights converted once: cast-once. Casts to fp64 are seldom meant:
+lower-precision.
 """
 
 from __future__ import annotations

@@ -21,10 +21,10 @@ What helps:
 Fewer bytes: bf16-autocast (fp16-autocast before Ampere) where the values are fp32 (with channels-last where
 images are convolved: in NCHW 16-bit values cost layout copies again), lower-precision where they are fp64,
 int8-weights (8 or 4 bits, for decoding), fused-loss over a large vocabulary, pairwise-product for distances
-of all pairs, product-order, separable-filter, lookup-not-onehot where one-hot rows are multiplied with,
-sparse-embedding where an optimizer walks over tables of which few rows are looked up, larger-batch (the
-weights are read once for more rows), smaller-model, custom-kernels that keep more on chip, better-hardware
-(bandwidth, not FLOP/s).
+of all pairs, builtin-ops where all pairs are compared to be counted, product-order, separable-filter,
+lookup-not-onehot where one-hot rows are multiplied with, sparse-embedding where an optimizer walks over
+tables of which few rows are looked up, larger-batch (the weights are read once for more rows), smaller-model,
+custom-kernels that keep more on chip, better-hardware (bandwidth, not FLOP/s).
 Where much of the step is forward work without gradients, evaluate-less-often before all of these.
 """
 

@@ -25,8 +25,8 @@ put in order, topk where only the first of a sort are read, lookup-not-onehot an
 taken by number, separable-filter where a box or a Gaussian is applied over its whole window, smooth-fft for
 Fourier transforms of lengths with a large prime in them, product-order where three matrices are multiplied
 the long way, where-not-mask where `x[mask]` is only summed, linalg-route for routines of linear algebra,
-scan-innermost for scans down columns, lower-precision where numbers are fp64, debug-off where deterministic
-algorithms need not be, custom-kernels as a last resort.
+scan-innermost for scans down columns, builtin-ops where all pairs are compared to be counted, lower-precision
+where numbers are fp64, debug-off where deterministic algorithms need not be, custom-kernels as a last resort.
 On a CPU small ops of a loop take their time themselves: vectorise-loop, foreach-checks, averages-in-lists.
 Where much of it is forward work without gradients: evaluate-less-often.
 """
