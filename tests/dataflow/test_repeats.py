@@ -67,3 +67,19 @@ def test_what_numbers_of_python_make_of_constants_is_the_same_while_they_are(
     always = [flow.observed.names[flow.observed.name[head]] for head in repeats(flow).always.tolist()]
     whole = ["aten::arange", "aten::div", "aten::mul", "aten::cos", "aten::mul", "aten::gt", "aten::where"]
     assert always[: len(whole)] == (whole[:2] if changes else whole)
+
+
+@pytest.mark.parametrize("of_columns", [False, True])
+def test_what_is_picked_by_chance_is_another_in_every_step(of_columns: bool, tmp_path: Path) -> None:
+    """Also where the places stand behind a dimension that is taken whole (`x[:, places]`)."""
+    model = nn.Module()
+    model.register_buffer("values", torch.randn(32, 32))
+    generator = torch.Generator()
+
+    def step() -> None:
+        places = torch.randperm(32, generator=generator)[:16]
+        picked = model.values[:, places] if of_columns else model.values[places]
+        assert picked.square().sum() > 0
+
+    found = repeats(flow_of(step, tmp_path, STEPS))
+    assert len(found.always) == 0

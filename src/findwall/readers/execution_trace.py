@@ -20,7 +20,7 @@ from findwall.readers.raw_file import RawFile
 
 _HEAD_BYTES = 256  # its first words are "schema", where a profiler's trace says "schemaVersion"
 _SCHEMA = re.compile(rb'"schema"\s*:')
-_TENSOR = re.compile(r"Tensor\(([^()]*)\)")
+_TENSOR = re.compile(r"Tensor\(((?:[^()]|\([^()]*\))*)\)")  # `nullptr (uninitialized)` too: no tensor is there
 ROOT = "[pytorch|profiler"  # the nodes of the process and of its threads
 _MOST_BYTES = 128 << 20  # a thousand bytes an op; chosen by hand
 _MOST_NODES = 1 << 31  # numbers of ops; chosen by hand
@@ -215,7 +215,7 @@ def _inputs(arguments: Arguments) -> bytes:
     strides: list[Any] = []
     concrete: list[str] = []
     for at, written in enumerate(arguments.types):
-        tensors = _TENSOR.findall(written)
+        tensors = tensor_types(written)
         shape, stride = _at(arguments.shapes, at), _at(arguments.strides, at)
         value = arguments.values[at] if at < len(arguments.values) else None
         if written.startswith("Tensor("):
@@ -234,6 +234,11 @@ def _inputs(arguments: Arguments) -> bytes:
             strides.append([])
             concrete.append("" if types[-1] == "" else str(value))
     return msgspec.json.encode(Inputs(dims, types, strides, concrete))
+
+
+def tensor_types(written: str) -> list[str]:
+    """Of each tensor of an argument the type of its values; empty where a list leaves one out (`x[:, rows]`)."""
+    return ["" if one.startswith("nullptr") else one for one in _TENSOR.findall(written)]
 
 
 def _at(values: list[Any], at: int) -> Any:

@@ -21,12 +21,12 @@ from findwall.readers.execution_trace import (
     is_execution_trace,
     last_inside,
     nodes_in,
+    tensor_types,
     whole,
 )
 
 _BACKWARD_SCOPE = 1  # RecordScope::BACKWARD_FUNCTION: a node of autograd's
 _ENGINE = "autograd::engine::"
-_TENSOR = re.compile(r"Tensor\(([^()]*)\)")
 _TENSOR_FIELDS = 6  # id, storage, offset, elements, bytes each, device
 # Changes that do not look at what was there.
 _OVERWRITES = re.compile(
@@ -163,7 +163,7 @@ def _tensors(arguments: Arguments) -> list[tuple[int, list[tuple[list[Any], list
     """For each argument that holds some: its tensors."""
     found = []
     for at, written in enumerate(arguments.types):
-        dtypes = _TENSOR.findall(written)
+        dtypes = tensor_types(written)
         if not dtypes:
             continue
         value, shape, strides = (
