@@ -1,7 +1,8 @@
-"""What ops do with rows: which work row by row, which pick rows, and what they were given.
+"""What ops do with rows and places: which work row by row, which pick rows, and what they were given.
 
-A row is what the last dimension holds. Shapes are as the op was given them; a region says which of the rows
-lie in memory by themselves.
+A row is what the last dimension holds. A place is what there is for one set of numbers of the first
+dimensions: a pixel of an image, a pair of a table of all pairs. Shapes are as the op was given them; a region
+says which of the rows lie in memory by themselves.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ ATTENTION = frozenset({"scaled_dot_product_attention", "bmm"})  # of the first o
 BY_CHANCE = frozenset({"dropout", "dropout_", "native_dropout", "alpha_dropout", "feature_dropout"})
 _LOSSES = frozenset({"cross_entropy_loss", "nll_loss_nd", "nll_loss"})
 _PICKS = frozenset({"index", "index_select", "gather", "embedding"})
+# What makes one number of several, and which argument says along which dimensions.
+_REDUCES = {"sum": 1, "mean": 1, "amax": 1, "amin": 1, "prod": 1, "linalg_vector_norm": 2}
+_JOINS = frozenset({"cat", "stack"})
 REPEATS = frozenset({"repeat", "repeat_interleave", "tile", "contiguous", "clone", "reshape", "expand_copy"})
 ALL = 1.0
 
@@ -115,6 +119,50 @@ class RowOps:
             return None
         return self.made(head) / max(source.elements, 1)
 
+    def places_picked(self, head: int) -> Shape:
+        """The first dimensions of what it is given, where it takes places of those by number; none where it
+        takes them otherwise, or where they may be others: of a matrix that is as high as wide, say."""
+        name, operands = self.name(head), self.operands(head)
+        if name not in ("index", "index_select", "embedding") or not operands:
+            return ()
+        source, given = operands[0], [*self.given(head), None, None]
+        count = _indexed_first(given[1]) if name == "index" else int(name == "embedding" or given[1] == 0)
+        first, others = source.shape[:count], source.shape[count:]
+        return () if set(first) & set(others) else first
+
+    def by_places(self, head: int, places: Shape) -> list[int] | None:
+        """Which operands have places, where each place of its result is made of the same place of these, or
+        of what is the same for all. None where it is not, or is hard to say."""
+        name, operands = self.name(head), self.operands(head)
+        count, shapes = len(places), [one.shape for one in operands]
+        if not shapes:
+            return None
+        if name in POINTWISE:
+            return _met(shapes, places)
+        if name in PRODUCTS:
+            return self._places_multiplied(name, shapes, places)
+        mine = [at for at, shape in enumerate(shapes) if shape[:count] == places]
+        given, dims = [*self.given(head), None, None], len(shapes[0])
+        if name in _JOINS:
+            behind = isinstance(given[1], int) and given[1] % (dims + (name == "stack")) >= count
+            return mine if behind and len(mine) == len(shapes) else None
+        if name in _REDUCES:
+            along = given[_REDUCES[name]]
+            inside = isinstance(along, list) and along and all(one % dims >= count for one in along)
+            return mine if inside and mine == [0] else None
+        return mine if name in ("to", "_to_copy", "contiguous", "clone") and mine == [0] else None
+
+    def _places_multiplied(self, name: str, shapes: list[Shape], places: Shape) -> list[int] | None:
+        """Rows by a matrix: the places are rows, or single numbers of the result, which no operand has."""
+        at, count = PRODUCTS[name], len(places)
+        if len(shapes) <= at + 1 or len(shapes[at]) < 2 or len(shapes[at + 1]) != 2:
+            return None
+        rows, matrix = shapes[at], shapes[at + 1]
+        if count < len(rows):
+            return [at] if rows[:count] == places else None
+        wide = matrix[0] if name == "linear" else matrix[1]
+        return [] if (*rows[:-1], wide) == places else None
+
     @cached_property
     def counted(self) -> dict[int, float]:
         """For a loss, the share of its targets that count, where that was looked at right before it."""
@@ -187,6 +235,31 @@ def _shapes(given: list[object]) -> Iterator[Shape]:
                 yield tuple(shape)
             case [str(kind), list(shapes)] if "Tensor(" in kind:
                 yield from (tuple(shape) for shape in shapes)
+
+
+def _met(shapes: list[Shape], places: Shape) -> list[int] | None:
+    """Which of several operands have the places of a result that they meet in number by number, where the
+    others are the same for all places."""
+    dims, count = max(map(len, shapes)), len(places)
+    found = []
+    for at, shape in enumerate(shapes):
+        whole = (1,) * (dims - len(shape)) + shape
+        if whole[:count] == places:
+            found.append(at)
+        elif any(length != 1 for length in whole[:count]):
+            return None
+    return found or None
+
+
+def _indexed_first(given: object) -> int:
+    """How many of the first dimensions an index of numbers takes the place of; 0 where it begins behind, or
+    where a mask picks."""
+    match given:
+        case [str(kind), list(shapes)]:
+            types = kind[kind.find("[") + 1 :].rstrip("]").split(",")
+            plain = all("int" in one for one in types)
+            return len(shapes) if plain and len(types) == len(shapes) else 0
+    return 0
 
 
 def _indexed(given: object) -> int:

@@ -26,11 +26,16 @@ from findwall.dataflow.row_ops import (
     REPEATS,
     Operand,
     RowOps,
+    Shape,
     elements,
 )
 from findwall.model.dataflow import MAKE, Region
 from findwall.model.events import Bool
 from findwall.model.intervals import F64
+
+# A number of a product that is made alone reads a row and a column for itself, 8 bytes for 2 FLOPs: so many
+# times what it takes among the others, where a device does 16 FLOPs while it moves a byte. Chosen by hand.
+ALONE = 64.0
 
 
 class RowWork(msgspec.Struct, frozen=True):
@@ -40,6 +45,9 @@ class RowWork(msgspec.Struct, frozen=True):
     distinct: F64  # before it, rows were repeated
     near: Bool  # no other product lies between its outermost op and the one that picks the rows
     picks: dict[int, int]  # for an outermost op with a share under 1, the one that picks or repeats its rows
+    # For an outermost op that picks what is left of work by places: its share. Its gradient need not be as
+    # large as all places are.
+    refills: dict[int, float]
     repeaters: frozenset[int]  # outermost ops that repeat rows
     # For one that repeats rows before such work, or puts them side by side: the numbers that it would carry
     # behind the work, for each that it carries before it.
@@ -60,6 +68,8 @@ class _Rows(RowOps):
         self._between = np.zeros(len(flow.observed), np.int64)  # products up to what picks
         self._of_several: set[int] = set()  # products whose rows were put together of repeated parts
         self._picks: dict[int, int] = {}
+        self._places: dict[int, Shape] = {}  # of outermost ops, those of which few are needed
+        self._refills: dict[int, float] = {}  # for those that pick places
         self._repeaters: set[int] = set()  # those that repeat rows
         self._through: dict[int, set[int]] = {}  # ops that brought repeated rows to an outermost op
 
@@ -76,6 +86,7 @@ class _Rows(RowOps):
             self._distinct,
             self._between == 0,
             self._picks,
+            self._refills,
             frozenset(self._repeaters),
             self._carried(),
         )
@@ -87,7 +98,7 @@ class _Rows(RowOps):
         if head in self.counted:
             self._needed[head], self._picks[head] = self.counted[head], head
             return
-        if head not in self._reads_of or not self.is_by_rows(head):
+        if head not in self._reads_of or self._need_places(head) or not self.is_by_rows(head):
             return
         # By what picks, which picks the same rows for all who read them, and others than the next that picks;
         # else by the part that is read.
@@ -104,6 +115,41 @@ class _Rows(RowOps):
         if needed < ALL:
             self._needed[head] = needed
             self._between[head] = max(passed for _, passed in shares.values())
+
+    def _need_places(self, head: int) -> bool:
+        """Whether all who read what it writes take few places of it, or work place by place for those who
+        do: then it need not be done for the others."""
+        shares: dict[int, tuple[float, int]] = {}  # by what picks
+        places: set[Shape] = set()
+        for reader, use, written in self._reads_of[head]:
+            operands = self.operands(reader)
+            place = next((at for at, one in enumerate(operands) if one.use == use), -1)
+            whole = place >= 0 and operands[place].region == written
+            if reader in self._ours or not whole:
+                return False
+            picked, by, passed = self.places_picked(reader) if place == 0 else (), reader, 0
+            if picked:
+                share = self.made(reader) / max(operands[0].elements, 1)
+            elif reader in self._places and place in (self.by_places(reader, self._places[reader]) or ()):
+                picked, share = self._places[reader], float(self._needed[reader])
+                by = self._picks[reader]
+                passed = int(self._between[reader]) + (self.name(reader) in PRODUCTS)
+            else:
+                return False
+            if elements(written) % math.prod(picked):
+                return False  # of what was made some numbers stand in several places
+            places.add(picked)
+            known = shares.get(by, (0.0, 0))
+            shares[by] = max(known[0], share), max(known[1], passed)
+        needed = sum(share for share, _ in shares.values())
+        placed = self.by_places(head, next(iter(places))) if len(places) == 1 else None
+        if placed is None or needed * (ALL if placed else ALONE) >= ALL:
+            return False
+        by = max(shares, key=lambda by: shares[by][0])
+        self._needed[head], self._places[head] = needed * (ALL if placed else ALONE), places.pop()
+        self._picks[head], self._refills[by] = by, needed
+        self._between[head] = max(passed for _, passed in shares.values())
+        return True
 
     def _read_share(self, reader: int, use: int, written: Region) -> tuple[float, int]:
         """Of the rows that were written, those that a reader needs; and the op that picks them."""

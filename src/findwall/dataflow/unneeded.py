@@ -31,6 +31,9 @@ from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
 from findwall.work.work_facts import WorkFacts
 
+ALL, NOTHING = 1.0, 0.0
+WHOLE = ("gradients", "unread", "always", "twice")  # kinds of which nothing has to be done
+FILLS = frozenset({"aten::zeros", "aten::new_zeros", "aten::zeros_like"})
 CONVOLUTION_BACKWARD = "aten::convolution_backward"  # (gradient, input, weight, …)
 
 
@@ -87,38 +90,37 @@ def called_from(facts: WorkFacts, graph: Joined, atoms: I64) -> str:
 def _by_graph(facts: WorkFacts, graph: Joined) -> tuple[Unneeded, ...]:
     op = observed_ops(facts, graph)
     own = facts.atoms.own
-    found = []
+    found: list[Unneeded] = []
     free = op >= 0
-    for kind, heads in _heads(graph.flow).items():
-        mine = free & np.isin(op, heads)
+    rows = row_work(graph.flow)
+    lefts = _lefts(facts, graph, op, rows)
+    while lefts:
+        # One edit may make another needless: what gives most back comes first.
+        saved = {kind: float((own * (1.0 - left))[free].sum()) for kind, left in lefts.items()}
+        kind = max(lefts, key=lambda one: saved[one])
+        if saved[kind] < MENTION_SHARE * own.sum():
+            break
+        left = lefts.pop(kind)
+        atoms = np.flatnonzero(free & (left != 1.0))
+        free[atoms] = False
+        found.append(_told(facts, graph, kind, atoms, op[atoms], left[atoms], rows))
+    return tuple(sorted(found, key=lambda one: -own[one.atoms].sum()))
+
+
+def _lefts(facts: WorkFacts, graph: Joined, op: I64, rows: RowWork) -> dict[Needless, F64]:
+    """By what work is needless for: for each atom the share of it that has to be done all the same."""
+    own, flow = facts.atoms.own, graph.flow
+    found: dict[Needless, F64] = {}
+    for kind, heads in _heads(flow).items():
+        mine = (op >= 0) & np.isin(op, heads)
         if kind == "gradients":
-            mine |= free & (facts.atoms.cause == cause_index(UNNEEDED))  # halves of them
+            mine |= (op >= 0) & (facts.atoms.cause == cause_index(UNNEEDED))  # halves of them
         if kind == "always" and own[mine].sum() > NEARLY_ALL * own.sum():
             continue  # a loop over one input: what would be left of it?
-        if own[mine].sum() < MENTION_SHARE * own.sum():
-            continue
-        free &= ~mine
-        atoms = np.flatnonzero(mine)
-        found.append(_told(facts, graph, kind, atoms, op[atoms]))
-    rows = row_work(graph.flow)
-    lefts = _left(graph.flow, rows)
-    blocks, through = (share[forward_heads(graph.flow)] for share in under_masks(graph.flow))
-    lefts["masked"] = blocks, {}
-    for kind, (left, picks) in lefts.items():
-        atoms = np.flatnonzero(free & (left[np.maximum(op, 0)] != 1.0))
-        saved = own[atoms] * (1.0 - left[op[atoms]])
-        if saved.sum() < MENTION_SHARE * own.sum():
-            continue
-        free[atoms] = False
-        one = _told(facts, graph, kind, atoms, op[atoms])
-        if kind == "masked":
-            found.append(replace(one, left=left[op[atoms]], through=through[op[atoms]]))
-            continue
-        near = rows.near[forward_heads(graph.flow)[op[atoms]]]
-        found.append(
-            replace(one, left=left[op[atoms]], near=near, pick=_pick(graph.flow, picks, op[atoms], saved))
-        )
-    return tuple(sorted(found, key=lambda one: -own[one.atoms].sum()))
+        found[kind] = np.where(mine, NOTHING, ALL)
+    for kind, (left, _) in _left(flow, rows).items():
+        found[kind] = np.where(op >= 0, left[op], ALL)
+    return found
 
 
 def observed_ops(facts: WorkFacts, graph: Joined) -> I64:
@@ -151,7 +153,7 @@ def _heads(flow: Flow) -> dict[Needless, I64]:
 def _left(flow: Flow, rows: RowWork) -> dict[Needless, tuple[F64, dict[int, int]]]:
     """For each row of the graph what is left of its work with no row too many, a gradient's as its forward
     op's; and the ops that make the rows so many. What picks or repeats rows does so in any case: behind the
-    work, where they are as wide as its results."""
+    work, where they are as wide as its results. What is left of places has no gradient for all of them."""
     forward = forward_heads(flow)
     distinct = rows.distinct.copy()
     distinct[list(rows.repeaters)] = 1.0
@@ -161,9 +163,20 @@ def _left(flow: Flow, rows: RowWork) -> dict[Needless, tuple[F64, dict[int, int]
     return {
         "filled": (filled[forward], filled_by),
         "grown": (new[forward], grown_by),
-        "dropped": (rows.needed[forward], rows.picks),
+        "dropped": (_with_refills(flow, rows, forward), rows.picks),
         "repeated": (distinct[forward], rows.picks),
+        "masked": (under_masks(flow)[0][forward], {}),
     }
+
+
+def _with_refills(flow: Flow, rows: RowWork, forward: I64) -> F64:
+    """What is needed of each row's work; a tensor that a gradient of few places is put into is one, too."""
+    observed, needed = flow.observed, rows.needed[forward]
+    fills = np.array([name in FILLS for name in observed.names], bool)[observed.name]
+    fills = fills[np.maximum(flow.head, 0)] & (flow.head >= 0) & in_backward(observed)
+    for row in np.flatnonzero(fills).tolist():
+        needed[row] = rows.refills.get(int(forward[row]), needed[row])
+    return needed
 
 
 def forward_heads(flow: Flow) -> I64:
@@ -209,20 +222,31 @@ def _numbers_in_backward(flow: Flow) -> I64:
     return numbers
 
 
-def _told(facts: WorkFacts, graph: Joined, kind: Needless, atoms: I64, op: I64) -> Unneeded:
+def _told(
+    facts: WorkFacts, graph: Joined, kind: Needless, atoms: I64, op: I64, left: F64, rows: RowWork
+) -> Unneeded:
+    """Of one kind. `op`: the observed op of each atom, `left`: of its work, what has to be done."""
     flow = graph.flow
     spent = np.bincount(op, facts.atoms.own[atoms], minlength=len(flow.observed))
     heads = np.unique(op)
-    rows = np.flatnonzero(np.isin(graph.op, [int(np.argmax(spent))]))
+    called = np.flatnonzero(np.isin(graph.op, [int(np.argmax(spent))]))
     adds = rows_under(flow.observed, ACCUMULATES) if kind == "gradients" else set()
-    return Unneeded(
+    one = Unneeded(
         kind=kind,
         atoms=atoms,
-        op=int(rows[0]) if len(rows) else -1,
+        op=int(called[0]) if len(called) else -1,
         ops=len(heads),
         place=_caller(flow, spent),
         gradients=_accumulators(flow, heads, adds),
     )
+    if kind in WHOLE:
+        return one
+    forward = forward_heads(flow)
+    if kind == "masked":
+        return replace(one, left=left, through=under_masks(flow)[1][forward[op]])
+    saved = facts.atoms.own[atoms] * (1.0 - left)
+    pick = _pick(flow, _left(flow, rows)[kind][1], op, saved)
+    return replace(one, left=left, near=rows.near[forward[op]], pick=pick)
 
 
 def _accumulators(flow: Flow, heads: I64, adds: set[int]) -> int:

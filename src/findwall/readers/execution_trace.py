@@ -20,7 +20,7 @@ from findwall.readers.raw_file import RawFile
 
 _HEAD_BYTES = 256  # its first words are "schema", where a profiler's trace says "schemaVersion"
 _SCHEMA = re.compile(rb'"schema"\s*:')
-_TENSOR = re.compile(r"Tensor\(((?:[^()]|\([^()]*\))*)\)")  # `nullptr (uninitialized)` too: no tensor is there
+_TENSOR = re.compile(r"Tensor\(((?:[^()]|\([^()]*\))*)\)")  # "nullptr (uninitialized)" too: none is there
 ROOT = "[pytorch|profiler"  # the nodes of the process and of its threads
 _MOST_BYTES = 128 << 20  # a thousand bytes an op; chosen by hand
 _MOST_NODES = 1 << 31  # numbers of ops; chosen by hand
@@ -237,7 +237,8 @@ def _inputs(arguments: Arguments) -> bytes:
 
 
 def tensor_types(written: str) -> list[str]:
-    """Of each tensor of an argument the type of its values; empty where a list leaves one out (`x[:, rows]`)."""
+    """Of each tensor of an argument the type of its values; empty where a list leaves one out, as
+    `x[:, rows]` does."""
     return ["" if one.startswith("nullptr") else one for one in _TENSOR.findall(written)]
 
 

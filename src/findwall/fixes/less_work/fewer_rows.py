@@ -5,11 +5,13 @@ A layer, a norm or an activation gives each row its result whatever the other ro
 places with what picks rows. Scores of all tokens of which one is read, a head over all places of which the
 masked ones count, features of every node for the few of a batch: pick first, and the rest is never computed.
 Rows that are fetched for every edge and then multiplied, a vector that is expanded over the tokens of its
-sample: multiply first, and fetch or expand the results.
+sample: multiply first, and fetch or expand the results. So it is with places of a table or of an image that
+are taken by number: rays of the pixels that are drawn, scores of the pairs that are asked for.
 
     scores = head(hidden[:, -1])            # instead of head(hidden)[:, -1]
     loss = F.cross_entropy(head(hidden[kept]), target[kept])      # kept = target != -100
     messages = layer(nodes)[source]         # instead of layer(nodes[source])
+    scores = (nodes[a] * nodes[b]).sum(-1)  # instead of (nodes @ nodes.T)[a, b]
 
 A layer over rows that were put together of two (`torch.cat([x[src], x[dst]], -1)`) is two layers, one a part:
 their results are added behind the fetching.

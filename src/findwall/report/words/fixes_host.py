@@ -195,7 +195,7 @@ WORDS: dict[str, Words] = {
     ),
     "fewer-rows/none": "no rows are worked on that are thrown away or repeated, as far as that was seen",
     "fewer-rows/dropped": _with_place(
-        "Pick the rows that are needed[[ ({pick})]] before the work that is done for all of them{where}: "
+        "Pick what is needed[[ ({pick})]] before the work that is done for all of it{where}: "
         "[[{left_share:share} of its {spent_ms:per_step} is for rows that anybody reads"
         "||it takes {spent_ms:per_step}]]."
     ),
