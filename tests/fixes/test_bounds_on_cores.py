@@ -15,6 +15,7 @@ from findwall.facts.best_changes import WARMER_AT_MOST, at_most, best_step, gone
 from findwall.facts.facts import Facts, of_class
 from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.at_best import step_at_best
+from findwall.fixes.predict import predict
 from findwall.model.events import Kind
 from findwall.model.machine import Ceilings, CpuUse, Telemetry
 from findwall.report.fix_phrases import basis
@@ -84,6 +85,13 @@ def test_workers_of_a_cpu_job_are_predicted_from_no_curve_of_a_gpu() -> None:
     assert "H200" not in basis([workers]) and "replaying the trace" in basis([workers])
 
 
+def test_what_a_compiler_gives_on_cores_no_curve_of_a_gpu_tells() -> None:
+    """Of small CPU jobs it took between a fifth and nearly three times the time."""
+    facts = on_cores("oooooooooo", "pPpPpPpPpP")
+    told = FIXES["torch-compile"].advise(facts)
+    assert isinstance(told, Use) and predict(facts, {"torch-compile": told}) is None
+
+
 @pytest.mark.parametrize(("cores", "gains"), [(2, False), (16, True)])
 def test_workers_beside_ops_that_keep_the_cores_busy_gain_nothing(cores: int, gains: bool) -> None:
     """Core seconds of a step and of its batches, over all cores: of 10 ms six are the loader's on one core,
@@ -140,6 +148,6 @@ def test_a_rewrite_whose_speed_on_cores_nobody_measured_has_its_bound_alone(
     name: str, facts: Callable[[], Facts], near_miss: Callable[[], Facts]
 ) -> None:
     outcome = FIXES[name].advise(facts())
-    assert isinstance(outcome, Use) and outcome.likely is None and not outcome.may
+    assert isinstance(outcome, Use) and predict(facts(), {name: outcome}) is None
     assert ms(step_at_best(FIXES[name], outcome, facts())) < 0.9 * ms(facts().step)
     assert not isinstance(FIXES[name].advise(near_miss()), Use)

@@ -48,7 +48,7 @@ def test_a_rewrite_is_found_on_cores_and_told_with_its_bound_alone(case: str) ->
     facts = written()
     found = FIXES[fix].advise(facts)
     assert isinstance(found, Use), in_words(found)
-    assert found.likely is None and not found.may
+    assert predict(facts, {fix: found}) is None
     assert step_at_best(FIXES[fix], found, facts) < 0.95 * facts.step
     assert not isinstance(FIXES[fix].advise(nearly()), Use)
 

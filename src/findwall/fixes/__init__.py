@@ -39,7 +39,6 @@ __all__ = [
     "Use",
     "as_on_cores",
     "at_most",
-    "by_device",
     "cannot_tell",
     "device_word",
     "free_launches",
@@ -157,11 +156,6 @@ def without_floors(facts: WorkFacts) -> Claim:
 def surely(claim: Claim, change: Change, moves: tuple[str, ...] | None = None) -> Use:
     """A fix that does all it could: nothing is lost between the bound and what it gives."""
     return Use(claim, change, moves, likely=lambda made: change, uncurved=True)
-
-
-def by_device(facts: Facts, use: Use) -> Use:
-    """As it was found on a GPU; of a CPU, where nobody measured how fast such ops run, the bound alone."""
-    return msgspec.structs.replace(use, likely=None, may=()) if on_cores(facts) else use
 
 
 Refusal = Callable[[Facts], NoUse | CannotTell | None]  # why a fix is not made in a job, if it is not

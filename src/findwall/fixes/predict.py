@@ -166,7 +166,10 @@ def _played(facts: Facts, uses: dict[str, Use]) -> tuple[Graph | None, Basis]:
     # What a compiler writes is not probed: only products that it pads, or turns images for.
     if not made & COMPILERS and _mostly_probed(facts.graph, graph, rows):
         return graph, "probed"
-    return graph, "replay" if all(one.uncurved for one in uses.values()) else "curves"
+    if all(one.uncurved for one in uses.values()):
+        return graph, "replay"
+    # Of cores nobody measured how fast such ops run: the bound alone stands.
+    return None if facts.graph.on_cores else graph, "curves"
 
 
 def _mostly_probed(before: Graph, after: Graph, rows: I64) -> bool:

@@ -29,7 +29,7 @@ def what_if(facts: Facts, asked: str) -> WhatIf:
         nothing = all(isinstance(one, NoUse) for one in outcomes.values())
         same = (Range(now, now, now), Range(1.0, 1.0, 1.0)) if nothing else (Range(), Range())
         return WhatIf(asked, [], *same, claims=said)
-    blind = [name for name, one in uses.items() if one.likely is None]
+    blind = [name for name, one in uses.items() if predict(facts, {name: one}) is None]
     if is_blind(facts, *mended_by(uses)):
         why = Claim("what-if/without-floors", parts=[without_floors(facts)])
         said += [_of_fix(name, why) for name, one in uses.items() if is_blind(facts, *mended_by({name: one}))]

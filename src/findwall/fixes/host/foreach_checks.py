@@ -35,7 +35,6 @@ from findwall.fixes import (
     Outcome,
     Use,
     as_on_cores,
-    by_device,
     lines,
     no_use,
     rows_of,
@@ -112,13 +111,12 @@ def use(facts: Facts) -> Outcome:
     last = np.append(step[1:] != step[:-1], True) if len(step) else np.zeros(0, bool)
     rest = Change((Drop(dropped), NoWait(calls=found.waits[~last])))
     at_best = Change((Drop(dropped), NoWait(calls=found.waits)))
-    listed = Use(
+    return Use(
         Claim("foreach-checks/lists", figures, places=lines(line_of(facts, found.first))),
         lists_at_best(facts, stay) + at_best,
         (*(MOVES if len(found.waits) else MOVES[:1]), *on_cores_too(facts, found.atoms)),
         likely=lambda made: in_lists(facts, stay) + rest,
     )
-    return by_device(facts, listed)
 
 
 def _rounds(facts: WorkFacts) -> _Rounds | None:

@@ -44,7 +44,6 @@ from findwall.fixes import (
     Fix,
     Outcome,
     Use,
-    by_device,
     gone,
     lines,
     no_use,
@@ -136,14 +135,13 @@ def use(facts: Facts) -> Outcome:
     # The Python between its ops is the loop's as well.
     around = np.concatenate([found.atoms, found.gathers, found.next])
     python = Change((NoHostWork(np.unique(rows_of(facts, around))),)) + gone(facts, found.gathers)
-    doubled = Use(
+    return Use(
         claim,
         gone(facts, found.atoms) + python,
         FIX.moves if mostly else FIX.moves[:1],
         likely=lambda made: _likely(facts, found) + python,
         condition="rounds-linear",
     )
-    return by_device(facts, doubled)
 
 
 def _doublings(found: _Scan) -> int:

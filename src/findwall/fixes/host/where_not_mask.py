@@ -36,7 +36,6 @@ from findwall.fixes import (
     Outcome,
     Use,
     as_on_cores,
-    by_device,
     gone,
     lines,
     no_use,
@@ -103,14 +102,13 @@ def use(facts: Facts) -> Outcome:
     calm = Change((NoWait(calls=waits[is_mine]),))
     counted: Figures = {"times": len(found) / facts.steps.count, "waits_ms": waited, "spent_ms": spent}
     figures = {**counted, **as_on_cores(facts)}
-    zeros = Use(
+    return Use(
         Claim("where-not-mask/zeros", figures, places=lines(line_of(facts, found[0].head))),
         gone(facts, atoms) + calm,
         MOVES[:1] if waited > spent else MOVES,
         likely=lambda made: _likely(facts, found) + calm,
         condition="picked-then-summed",
     )
-    return by_device(facts, zeros)
 
 
 def _mask(facts: StepFacts, row: int) -> Tensor | None:

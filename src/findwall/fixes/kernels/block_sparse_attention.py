@@ -41,11 +41,11 @@ from findwall.fixes import (
     Fix,
     Outcome,
     Use,
-    by_device,
     cannot_tell,
     lines,
     no_use,
     of_class,
+    on_cores,
     rows_of,
     time_of,
 )
@@ -91,14 +91,13 @@ def use(facts: Facts) -> Outcome:
     index = facts.atoms.index[found.atoms]
     fast = np.nan_to_num(facts.kernels.floor[index]) / np.maximum(facts.kernels.duration[index], NOT_ZERO_NS)
     best = np.where(inside, through, 0.0)  # no mask of numbers is made any more
-    use = Use(
+    return Use(
         claim,
         _scaled(facts, found, best * np.minimum(fast, 1.0)),  # a kernel without a mask is a faster one
         likely=lambda made: _scaled(facts, found, likely),
         may=(lambda made: _scaled(facts, found, best), lambda made: _scaled(facts, found, worst)),
-        uncurved=True,
+        uncurved=not on_cores(facts),
     )
-    return by_device(facts, use)
 
 
 def _copied(facts: Facts, found: Unneeded) -> F64:

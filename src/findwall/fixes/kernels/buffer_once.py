@@ -43,10 +43,12 @@ from findwall.fixes import (
     is_training,
     lines,
     no_use,
+    on_cores,
+    rows_of,
     unless,
 )
 from findwall.model.catalogue import MENTION_SHARE, WORTH_IT
-from findwall.replay.change import Change
+from findwall.replay.change import Change, Scale
 from findwall.replay.curves import curves
 from findwall.units import ms
 
@@ -78,11 +80,15 @@ def use(facts: Facts) -> Outcome:
         MOVES if sets_up else MOVES[:1],
         # What is set up while lengths are new hides what the copies take: nobody knows until that is over.
         likely=None if sets_up else lambda made: _likely(facts, found),
+        uncurved=on_cores(facts),
     )
 
 
 def _likely(facts: Facts, found: Appended) -> Change:
-    """A kernel for each that copies the new part alone."""
+    """A kernel for each that copies the new part alone; cores take as long for each byte as today."""
+    if on_cores(facts):
+        rows, first = np.unique(rows_of(facts, found.atoms), return_index=True)
+        return Change((Scale(rows, 1.0 - found.old[first]),))
     index = facts.atoms.index[found.atoms]
     floor = np.maximum(np.nan_to_num(facts.kernels.floor[index]) * (1.0 - found.old), 1.0)
     today = facts.kernels.duration[index]

@@ -39,7 +39,6 @@ from findwall.fixes import (
     Outcome,
     Use,
     as_on_cores,
-    by_device,
     cannot_tell,
     gone,
     lacks_rates,
@@ -117,14 +116,13 @@ def use(facts: Facts) -> Outcome:
         },
         places=list(dict.fromkeys(line for put in mine if (line := line_of(facts, put.row)) is not None)),
     )
-    added = Use(
+    return Use(
         claim,
         _best(facts, mine),
         likely=lambda made: _likely(facts, mine),
         condition="no-negative-index",
         rewrites=_rewrites(facts, mine),
     )
-    return by_device(facts, added)
 
 
 def _puts(facts: WorkFacts) -> dict[int, I64]:

@@ -41,7 +41,6 @@ from findwall.fixes import (
     Fix,
     Outcome,
     Use,
-    by_device,
     cannot_tell,
     gone,
     lacks_rates,
@@ -145,7 +144,7 @@ def use(facts: Facts) -> Outcome:
         },
         places=list(dict.fromkeys(line for hot in hots if (line := line_of(facts, hot.row)) is not None)),
     )
-    looked_up = Use(
+    return Use(
         claim,
         _best(facts, hots),
         causes_of(facts, every, MOVES),
@@ -154,7 +153,6 @@ def use(facts: Facts) -> Outcome:
         condition="one-hot-read-by-nothing-else",
         rewrites=_rewrites(facts, hots),
     )
-    return by_device(facts, looked_up)
 
 
 def _now(facts: WorkFacts, hot: _Hot) -> float:

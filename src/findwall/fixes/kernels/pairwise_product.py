@@ -41,7 +41,6 @@ from findwall.fixes import (
     Fix,
     Outcome,
     Use,
-    by_device,
     cannot_tell,
     lacks_rates,
     no_ceilings,
@@ -146,14 +145,13 @@ def use(facts: Facts) -> Outcome:
             dict.fromkeys(line for one in found if (line := line_of(facts, one.pairs.rows[0])) is not None)
         ),
     )
-    multiplied = Use(
+    return Use(
         claim,
         _best(facts, found),
         causes_of(facts, every, MOVES),
         likely=lambda made: _likely(facts, found),
         rewrites=_rewrites(facts, found),
     )
-    return by_device(facts, multiplied)
 
 
 def _subtractions(facts: StepFacts) -> dict[int, tuple[int, ...]]:

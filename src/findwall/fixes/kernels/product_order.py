@@ -32,7 +32,6 @@ from findwall.fixes import (
     Fix,
     Outcome,
     Use,
-    by_device,
     lacks_rates,
     no_ceilings,
     no_use,
@@ -116,7 +115,7 @@ def use(facts: Facts) -> Outcome:
         },
         places=list(dict.fromkeys(line for one in found if (line := line_of(facts, one.first)) is not None)),
     )
-    turned = Use(
+    return Use(
         claim,
         to_floor(facts, every, np.zeros(len(every))),
         causes_of(facts, every, MOVES),
@@ -125,7 +124,6 @@ def use(facts: Facts) -> Outcome:
         condition="product-read-by-nothing-else",
         rewrites=_rewrites(facts, found),
     )
-    return by_device(facts, turned)
 
 
 def _likely(facts: WorkFacts, one: _Three) -> Change:

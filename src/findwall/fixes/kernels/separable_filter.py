@@ -43,7 +43,6 @@ from findwall.fixes import (
     Fix,
     Outcome,
     Use,
-    by_device,
     lacks_rates,
     no_ceilings,
     no_use,
@@ -131,7 +130,7 @@ def use(facts: Facts) -> Outcome:
         },
         places=_lines(facts, found),
     )
-    apart = Use(
+    return Use(
         claim,
         _best(facts, found),
         causes_of(facts, every, MOVES),
@@ -141,7 +140,6 @@ def use(facts: Facts) -> Outcome:
         condition="filter-is-separable",
         rewrites=_rewrites(facts, found),
     )
-    return by_device(facts, apart)
 
 
 def _lines(facts: Facts, found: list[_Calls]) -> list[str]:

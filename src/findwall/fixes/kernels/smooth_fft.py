@@ -39,7 +39,6 @@ from findwall.fixes import (
     Fix,
     Outcome,
     Use,
-    by_device,
     cannot_tell,
     lines,
     no_use,
@@ -85,7 +84,7 @@ def use(facts: Facts) -> Outcome:
         return not_here(facts, "smooth-fft/near", spent_ms=spent)
     sizes = {length: smooth(length) for one in slow for length in one.asked.lengths if not is_smooth(length)}
     longest = max(slow, key=lambda one: time_of(facts, one.atoms))
-    padded = Use(
+    return Use(
         Claim(
             "smooth-fft/pad",
             {"spent_ms": spent, "lengths": len(sizes)},
@@ -99,7 +98,6 @@ def use(facts: Facts) -> Outcome:
         likely=lambda made: _likely(facts, slow),
         parameters={str(length): to for length, to in sizes.items()},
     )
-    return by_device(facts, padded)
 
 
 def _is_slow(facts: Facts, atoms: I64) -> bool:

@@ -38,7 +38,6 @@ from findwall.fixes import (
     Fix,
     Outcome,
     Use,
-    by_device,
     cannot_tell,
     gone,
     lines,
@@ -77,13 +76,12 @@ def use(facts: Facts) -> Outcome:
     if spent <= MENTION_SHARE * ms(facts.step):
         return no_use("sparse-embedding/little", spent_ms=spent)
     largest = max(usable, key=lambda one: one.rows * one.width)
-    rows_alone = Use(
+    return Use(
         _claim(facts, largest, spent),
         _best(facts, found),
         tuple(cause for cause in MOVES if np.isin(found.atoms, facts.atoms.of(cause)).any()),
         likely=lambda made: _likely(facts, found, usable),
     )
-    return by_device(facts, rows_alone)
 
 
 def _claim(facts: Facts, table: Table, spent: float) -> Claim:

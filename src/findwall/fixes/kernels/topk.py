@@ -34,7 +34,6 @@ from findwall.fixes import (
     Fix,
     Outcome,
     Use,
-    by_device,
     cannot_tell,
     gone,
     lacks_rates,
@@ -119,7 +118,7 @@ def use(facts: Facts) -> Outcome:
         },
         places=list(dict.fromkeys(line for one in mine if (line := line_of(facts, one.row)) is not None)),
     )
-    at_the_head = Use(
+    return Use(
         claim,
         _best(facts, mine),
         causes_of(facts, every, MOVES),
@@ -128,7 +127,6 @@ def use(facts: Facts) -> Outcome:
         condition="sorted-read-by-nothing-else",
         rewrites=_rewrites(facts, mine),
     )
-    return by_device(facts, at_the_head)
 
 
 def _sorts(facts: WorkFacts) -> dict[int, I64]:

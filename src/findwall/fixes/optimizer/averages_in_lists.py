@@ -35,7 +35,6 @@ from findwall.fixes import (
     Outcome,
     Use,
     as_on_cores,
-    by_device,
     gone,
     no_use,
     of_class,
@@ -80,13 +79,12 @@ def use(facts: Facts) -> Outcome:
     # Whatever ops an average is written with, in lists one does it: what leads to the one that writes it is
     # gone, and with it the Python from tensor to tensor.
     dropped += gone(facts, np.setdiff1d(kernels, writes)) + Change((NoHostWork(rows_of(facts, kernels)),))
-    listed = Use(
+    return Use(
         Claim("averages-in-lists/foreach", figures),
         lists_at_best(facts, writes) + dropped,
         (*MOVES, *on_cores_too(facts, kernels)),
         likely=lambda made: Change() if "cuda-graphs" in made else _mixed(facts, writes) + dropped,
     )
-    return by_device(facts, listed)
 
 
 def writes_of(facts: WorkFacts, atoms: I64) -> I64:
