@@ -540,3 +540,23 @@ def test_a_look_at_the_end_tells_what_is_so_then() -> None:
     assert effect.told().seen == "1 times"
     counted[0] = 2
     assert effect.told().seen == "2 times"
+
+
+def test_what_is_freed_is_kept(tmp_path: Path) -> None:
+    """Then a tensor of 64 MiB is given no new pages, which are 16,384 by themselves."""
+    source = """
+import resource
+import torch
+
+def pages():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.empty(1 << 24).fill_(1.0)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+first = pages()
+print("pages", first, max(pages() for _ in range(3)))
+"""
+    found, said = run(tmp_path, "keep-freed-memory", source)
+    assert found["keep-freed-memory"] == {"seen": "freed memory is kept (mallopt)", "trouble": ""}
+    first, later = map(int, lines(said)["pages"].split())
+    assert later < 100 < first

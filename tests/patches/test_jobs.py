@@ -273,7 +273,7 @@ JOBS = {
     "class": (CLASS.replace("\n", "\r\n"), "channels-last,fused-optimizer,freeze-gc"),
     "arguments": (ARGUMENTS, "loader-workers=2,foreach-optimizer,more-threads"),
     "imported": (IMPORTED, "fused-optimizer,loader-workers=2"),
-    "epochs": (EPOCHS, "freeze-gc"),
+    "epochs": (EPOCHS, "freeze-gc,keep-freed-memory"),
 }
 EXPECTED = {
     "plain": "plain 2 True True True\nplain torch.float32 False 14\n",

@@ -71,6 +71,7 @@ ORDER = (
     "freeze-gc",
     "fused-optimizer",
     "keep-cache",
+    "keep-freed-memory",
     "tf32",
     "job's writes",
     "steps",

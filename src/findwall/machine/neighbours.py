@@ -31,6 +31,8 @@ class Look:
     children: dict[str, float | None]  # by each child, or in line for a core; None: that nobody counts here
     thread: int  # the calling one
     in_line: float | None  # it could have run and had no core
+    system: float = 0.0  # of this process's own seconds, those in the system's code
+    faults: int = 0  # pages that this process was given without reading a disk
 
 
 def look(root: Path = Path("/")) -> Look | None:
@@ -39,7 +41,8 @@ def look(root: Path = Path("/")) -> Look | None:
     try:
         cores, busy = _totals((root / "proc/stat").read_text(), usable())
         spent = {name: _spent(root / "proc" / name / "stat") for name in _children(root)}
-        own = _seconds((root / "proc/self/stat").read_text()) + sum(spent.values())
+        told = (root / "proc/self/stat").read_text()
+        own = _seconds(told) + sum(spent.values())
     except (OSError, ValueError, IndexError):
         return None
     if not cores:
@@ -47,7 +50,8 @@ def look(root: Path = Path("/")) -> Look | None:
     waited = in_line_s(root / f"proc/self/task/{thread}/schedstat")
     in_line = {name: in_line_s(root / "proc" / name / "schedstat") for name in spent}
     children = {name: None if (late := in_line[name]) is None else spent[name] + late for name in spent}
-    return Look(monotonic(), cores, busy, own, children, thread, waited)
+    faults, system = (int(_fields(told)[at]) for at in (7, 12))
+    return Look(monotonic(), cores, busy, own, children, thread, waited, system / _ticks_per_s(), faults)
 
 
 def between(first: Look | None, last: Look | None) -> CpuUse | None:
@@ -67,6 +71,8 @@ def between(first: Look | None, last: Look | None) -> CpuUse | None:
         children_wanted=_wanted(first.children, last.children, seconds),
         in_line_share=waited,
         seconds=seconds,
+        system_busy=max(last.system - first.system, 0.0) / seconds,
+        faults=max(last.faults - first.faults, 0) / seconds,
     )
 
 
@@ -124,7 +130,12 @@ def _ticks_per_s() -> int:
 
 def _seconds(stat: str) -> float:
     """CPU seconds of a process and of those of its children that have ended."""
-    return sum(int(field) for field in stat.rpartition(")")[2].split()[11:15]) / _ticks_per_s()
+    return sum(int(field) for field in _fields(stat)[11:15]) / _ticks_per_s()
+
+
+def _fields(stat: str) -> list[str]:
+    """Behind the process's name, which may hold anything."""
+    return stat.rpartition(")")[2].split()
 
 
 def _spent(path: Path) -> float:

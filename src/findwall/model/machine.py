@@ -80,6 +80,10 @@ class CpuUse(msgspec.Struct, frozen=True):
     # While the training thread took batches: cores that all its process's threads kept busy, and its part.
     loading_busy: float | None = None
     loading_own: float | None = None
+    # In the training process alone: cores that the system's own code kept busy, and pages a second that it
+    # was given, each of which the system clears first.
+    system_busy: float | None = None
+    faults: float | None = None
 
 
 class Telemetry(msgspec.Struct, frozen=True, omit_defaults=True):

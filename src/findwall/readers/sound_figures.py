@@ -158,6 +158,7 @@ def _telemetry(told: Telemetry) -> str:
     plain += [told.pcie_generation, told.pcie_width, told.memory_used, told.other_processes]
     if told.cpu is not None:
         plain += [told.cpu.cores, told.cpu.others_busy, told.cpu.own_busy, told.cpu.seconds]
+        plain += [told.cpu.system_busy, told.cpu.faults]
         plain += [told.cpu.children_wanted, told.cpu.threads, told.cpu.loading_busy, told.cpu.loading_own]
     return _negative("a figure", [value for value in plain if value is not None])
 

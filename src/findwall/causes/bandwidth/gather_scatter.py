@@ -21,6 +21,7 @@ fetched together), unique ids before a lookup, segment reductions instead of sca
 instead of embedding and sum, where-not-mask (zeros where `x[mask]` is only summed), debug-off
 (deterministic algorithms sort first), custom-kernels.
 On a CPU small ops of a loop take their time themselves: vectorise-loop, foreach-checks, averages-in-lists.
+On a CPU large tensors may go back to the system and come again: keep-freed-memory.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ which is a ring where a history moves on); torch-compile removes many, as does r
 graphs around it. pairwise-product where differences of all pairs are written out. A sort copies all that it
 is given: topk where only the first few are read. Numbers in fp64 are twice the bytes: lower-precision.
 On a CPU small ops of a loop take their time themselves: vectorise-loop, foreach-checks, averages-in-lists.
+On a CPU large tensors may go back to the system and come again: keep-freed-memory.
 """
 
 from __future__ import annotations

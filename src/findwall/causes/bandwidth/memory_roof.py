@@ -26,6 +26,7 @@ lookup-not-onehot where one-hot rows are multiplied with, sparse-embedding where
 tables of which few rows are looked up, larger-batch (the weights are read once for more rows), smaller-model,
 custom-kernels that keep more on chip, better-hardware (bandwidth, not FLOP/s).
 Where much of the step is forward work without gradients, evaluate-less-often before all of these.
+On a CPU large tensors may go back to the system and come again: keep-freed-memory.
 """
 
 from __future__ import annotations

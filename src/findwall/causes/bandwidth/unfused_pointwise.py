@@ -24,6 +24,7 @@ bytes), lower-precision where numbers are fp64, channels-last where convolutions
 alone do not help: they save launches, not bytes.
 On a CPU small ops of a loop take their time themselves: vectorise-loop, foreach-checks, averages-in-lists.
 Where much of it is forward work without gradients: evaluate-less-often.
+On a CPU large tensors may go back to the system and come again: keep-freed-memory.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ older GPUs), lookup-not-onehot where one-hot rows are multiplied with, product-o
 multiplied the long way, separable-filter where a fixed filter has a large window, smaller-model,
 custom-kernels for the last tenths, better-hardware. Where much of the step is forward work without gradients,
 evaluate-less-often before all of these.
+On a CPU large tensors may go back to the system and come again: keep-freed-memory.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ scan-innermost for scans down columns, builtin-ops where all pairs are compared 
 where numbers are fp64, debug-off where deterministic algorithms need not be, custom-kernels as a last resort.
 On a CPU small ops of a loop take their time themselves: vectorise-loop, foreach-checks, averages-in-lists.
 Where much of it is forward work without gradients: evaluate-less-often.
+On a CPU large tensors may go back to the system and come again: keep-freed-memory.
 """
 
 from __future__ import annotations

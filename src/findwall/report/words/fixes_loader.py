@@ -165,6 +165,14 @@ WORDS: dict[str, Words] = {
     "omp-threads/hidden": "the device does not wait for the host",
     "omp-threads/few": _few_threads,
     "omp-threads/set": _omp,
+    "keep-freed-memory/on-gpu": "the work is done on the GPU, whose memory torch keeps itself",
+    "keep-freed-memory/uncounted": "nobody counted the pages that the process was given: `findwall run` does",
+    "keep-freed-memory/few": "it is given {pages:,.0f} new pages of memory a step, {spent_ms:per_step}",
+    "keep-freed-memory/found": (
+        "Start with `MALLOC_TRIM_THRESHOLD_=4294967295 MALLOC_MMAP_MAX_=0`: large tensors go back to the "
+        "system when they are freed, and {pages:,.0f} pages a step are cleared for new ones, which takes "
+        "{spent_ms:per_step} of the cores."
+    ),
     "more-threads/on-gpu": "the work is done on the GPU",
     "more-threads/uncounted": "nobody counted how many cores the job uses: `findwall run` does",
     "more-threads/may-already": "the ops may use {threads} threads already, for {cores} cores",
