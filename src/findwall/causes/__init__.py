@@ -16,7 +16,7 @@ from findwall.facts.facts import Facts
 from findwall.facts.figures import amounts, told
 from findwall.facts.waits import Wait, wait_evidence, waits
 from findwall.model.catalogue import WALL_OF
-from findwall.model.claims import EVIDENCE_ROWS, Claim, Evidence, Figure, Figures, known, lines
+from findwall.model.claims import EVIDENCE_ROWS, Claim, Evidence, Figure, Figures, advises, known, lines
 from findwall.model.kinds import StepKind
 
 # What the file of a cause is written with.
@@ -63,13 +63,21 @@ class Cause(msgspec.Struct, frozen=True):
         if isinstance(said, Claim):
             return said
         fact = replace(said.fact, figures={**amounts(facts, self.name), **said.fact.figures})
-        return told(facts, self.name, fact, said.action, said.saves, said.named)
+        return told(facts, self.name, fact, _worth(facts, said.action), said.saves, said.named)
 
     def evidence(self, facts: Facts) -> list[Evidence]:
         found = self.shows(facts) if self.shows is not None else []
         if self.kernels:
             found += kernel_evidence(facts, self.name, self.reached)
         return found[:EVIDENCE_ROWS]
+
+
+def _worth(facts: Facts, action: Claim) -> Claim:
+    """An action without the fixes that are of no use here: no verdict names one of those."""
+    if not facts.refused.isdisjoint(advises(replace(action, parts=[]))):
+        return Claim("action/another-way")
+    kept = [part for part in action.parts if facts.refused.isdisjoint(advises(part))]
+    return replace(action, parts=kept) if len(kept) < len(action.parts) else action
 
 
 @cache

@@ -27,14 +27,13 @@ from findwall.facts.step_views import (
 )
 from findwall.facts.waits import set_ups
 from findwall.fixes import takes_out
-from findwall.fixes.prescribe import prescribe
+from findwall.fixes.prescribe import left_out, prescribe
 from findwall.fixes.road import road
 from findwall.fixes.what_if import what_if
 from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL, ROOFS, WALL_OF, WORTH_IT
 from findwall.model.causes import UNKNOWN
 from findwall.model.claims import Claim, Figure, advises, known, promised_ms
 from findwall.model.diagnosis import (
-    NO_GAIN,
     SCHEMA,
     BudgetRow,
     DeviceTimeline,
@@ -113,14 +112,13 @@ def _phases(facts: Facts) -> list[Phase]:
 
 
 def _after_advice(facts: Facts, prescriptions: list[Prescription], refusals: list[NotWorthIt]) -> Facts:
-    """The facts with what is advised and refused: the verdict's sentence agrees with both."""
-    refused = frozenset(one.fixes[0] for one in refusals if one.at_most_speedup == NO_GAIN)
+    """The facts with what is advised and what is not: the verdict's sentence agrees with both."""
     found: dict[str, float] = {}  # of fixes that move only one cause: what the best saves, in ms a step
     for one in prescriptions:
         if len(one.moves) == 1 and one.step_ms.low is not None and not takes_out(one.fixes):
             cause, saved = one.moves[0], ms(facts.step) - one.step_ms.low
             found[cause] = max(found.get(cause, 0.0), saved)
-    return facts.advised(refused, found)
+    return facts.advised(left_out(facts, prescriptions, refusals), found)
 
 
 def _wall(facts: Facts, verdict: Verdict, prescriptions: list[Prescription]) -> Wall:

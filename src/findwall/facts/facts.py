@@ -85,7 +85,7 @@ class Facts(WorkFacts, frozen=True, dict=True):
     loops: tuple[LineLoop, ...] = ()  # of the job's own lines, where they were seen
     wandering: int | None = None  # tensors that a step reads from other places than the one before
     ranks: RankFindings | None = None  # where several ranks were compared
-    refused: frozenset[str] = frozenset()  # fixes that are said to be of no use: no sentence advises them
+    refused: frozenset[str] = frozenset()  # fixes that are not worth it here: no sentence advises them
     # ms that the best fix of a cause alone saves
     replayed: dict[str, float] = msgspec.field(default_factory=dict)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 
 from findwall.facts.facts import Facts
-from findwall.fixes import NoUse, Use, all_fixes
+from findwall.fixes import CannotTell, NoUse, Outcome, Use, all_fixes
 from findwall.fixes.candidates import (
     SAFETIES,
     Candidate,
@@ -23,9 +23,11 @@ from findwall.fixes.stacked import stacks
 from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL, ROOFS, WORTH_IT
 from findwall.model.claims import Claim, Figures, Range
 from findwall.model.diagnosis import NO_GAIN, NotWorthIt, Prescription
+from findwall.step.step_facts import found_once
 from findwall.units import ms
 
 MOST_REFUSED = 6  # popular fixes that are said not to help. Chosen by hand, not calibrated.
+WORTH_A_TRIAL = "refused/trial"  # of a fix whose interval holds a gain and a loss
 ROUNDING_MS = 1e-3  # off the step: less is rounding, a microsecond being the last digit shown
 
 
@@ -38,7 +40,7 @@ def prescribe(
     known to take their time whatever the wall is: fixes that a trial can prove, each with its bound alone.
     """
     ledger = ledger_of(facts)
-    said = {name: as_probed(facts, fix.advise(facts)) for name, fix in all_fixes().items()}
+    said = outcomes(facts)
     used = {name: one for name, one in said.items() if isinstance(one, Use)}
     if cause is not None:
         targets = _targets(cause, ledger)
@@ -63,6 +65,22 @@ def prescribe(
     left = sorted((name for name in refused if name in tried), key=lambda name: (tried[name], name))
     left = [*doubtful, *(name for name in left if name not in doubtful)]
     return prescriptions, [refused[name] for name in left[:MOST_REFUSED]]
+
+
+@found_once
+def outcomes(facts: Facts) -> dict[str, Outcome]:
+    """What every fix says of this job, by its id, after both forms of a rewrite where those were run."""
+    return {name: as_probed(facts, fix.advise(facts)) for name, fix in all_fixes().items()}
+
+
+def left_out(
+    facts: Facts, prescriptions: Sequence[Prescription], refusals: Sequence[NotWorthIt]
+) -> frozenset[str]:
+    """All fixes that are of no use or not worth it here, listed or not: no sentence advises one of those. It
+    may name one of which nobody can tell, or that is worth a trial."""
+    known = {name for name, one in outcomes(facts).items() if not isinstance(one, CannotTell)}
+    open_ = [one.fixes for one in refusals if one.claim is not None and one.claim.id == WORTH_A_TRIAL]
+    return frozenset(known.difference(*(one.fixes for one in prescriptions), *open_))
 
 
 def _targets(cause: str, ledger: Ledger) -> list[str]:
@@ -115,11 +133,11 @@ def _may_be_slower(one: Candidate, ledger: Ledger) -> bool:
 def _for_trial(one: Candidate, ledger: Ledger) -> NotWorthIt:
     assert one.predicted is not None
     mid = one.predicted.mid or 0.0
-    said = "trial"
+    said = WORTH_A_TRIAL
     if mid > (1.0 - MENTION_SHARE) * ledger.step:
-        said = "likely-slower" if mid > (1.0 + MENTION_SHARE) * ledger.step else "no-gain"
+        said = "refused/likely-slower" if mid > (1.0 + MENTION_SHARE) * ledger.step else "refused/no-gain"
     figures = {"low_ms": one.predicted.low, "mid_ms": mid, "high_ms": one.predicted.high}
-    return _not_worth(one, ledger, Claim(f"refused/{said}", {**figures, "step_ms": ledger.step}))
+    return _not_worth(one, ledger, Claim(said, {**figures, "step_ms": ledger.step}))
 
 
 def _not_worth(one: Candidate, ledger: Ledger, claim: Claim) -> NotWorthIt:

@@ -78,13 +78,14 @@ def _advice(facts: Facts, longest: Carrier | None) -> Claim:
     if longest is not None and _is_foreign(longest, kind):
         return Claim("advise/custom-kernels/foreign")
     op = (longest.op if longest is not None else None) or ""
-    if _TIMES_VECTOR.match(op):
+    tunes = "autotune-kernels" not in facts.refused
+    if _TIMES_VECTOR.match(op) and tunes:
         return Claim("advise/autotune-kernels/vector")
     if longest is not None and _SELECTS.match(op):
         return _order_otherwise(facts, longest)
     if op.removeprefix("aten::") in FOURIER and "smooth-fft" not in facts.refused:
         return Claim("advise/smooth-fft")
-    if kind in ("matmul", "conv"):
+    if kind in ("matmul", "conv") and tunes:
         return Claim("advise/autotune-kernels")
     if kind == "attention":
         return Claim("slow-kernels/other-attention")
@@ -110,7 +111,7 @@ def _order_otherwise(facts: StepFacts, longest: Carrier) -> Claim:
     values = row_length(op, Arguments(inputs)) if inputs is not None else None
     if values is None or values > FEW_VALUES:
         return Claim("advise/custom-kernels/select")
-    return Claim("advise/builtin-ops/sorting-network", {"values": values})
+    return Claim("slow-kernels/sorting-network", {"values": values})
 
 
 def _is_foreign(longest: Carrier, kind: str) -> bool:

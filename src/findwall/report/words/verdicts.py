@@ -63,6 +63,7 @@ def _saves(claim: Claim) -> str:
 
 WORDS: dict[str, Words] = {
     "verdict/told": _told,
+    "action/another-way": "look for another way to do the same",
     "gain/saves": _saves,
     "gain/alone": "that alone saves {saves_ms:ms} at most",
     "gain/nothing": "nothing is left to save",

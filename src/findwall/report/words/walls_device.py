@@ -174,7 +174,7 @@ WORDS: dict[str, Words] = {
     "advise/custom-kernels/foreign": "tune that kernel for these shapes, or replace it with another "
     "library's op",
     "advise/custom-kernels/select": "select from fewer values, or write a kernel for it",
-    "advise/builtin-ops/sorting-network": "put the {values} values in order by torch.minimum and "
+    "slow-kernels/sorting-network": "put the {values} values in order by torch.minimum and "
     "torch.maximum "
     "over whole tensors (a sorting network)",
     "advise/autotune-kernels": "raise the batch so that each fills the device, or try "
