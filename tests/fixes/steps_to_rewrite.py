@@ -230,3 +230,25 @@ def counted(weights: str = "", read: str = "sum") -> Facts:
             smaller.sum(-1)
 
     return recorded(step)
+
+
+@cache
+def scanned(scan: str = "cummax", shape: tuple[int, ...] = (2000, 128), dim: int = 0) -> Facts:
+    values = torch.rand(shape)
+
+    def step() -> None:
+        found = getattr(torch, scan)(values, dim)
+        (found[0] if isinstance(found, tuple) else found).sum()
+
+    return recorded(step)
+
+
+@cache
+def summed_after_a_factor() -> Facts:
+    """A sum of products with a factor that does not change along it."""
+    small, factor = torch.rand(1000, 1), torch.rand(64)
+
+    def step() -> None:
+        torch.cumsum(small * factor, 0).sum()
+
+    return recorded(step)

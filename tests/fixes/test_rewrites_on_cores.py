@@ -6,13 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("torch")
 
 from findwall.facts.facts import Facts
-from findwall.fixes import Use, all_fixes
+from findwall.fixes import CannotTell, NoUse, Use, all_fixes
 from findwall.fixes.at_best import step_at_best
 from findwall.fixes.predict import predict
+from findwall.model.machine import Ceilings
 from fixes import steps_to_rewrite as steps
 from speaking import in_words
 
@@ -63,3 +65,46 @@ def test_what_is_taken_out_whole_has_a_figure_on_cores(case: str) -> None:
     assert told is not None and told.mid < 0.95 * facts.step
     assert told.low <= told.mid <= told.high and best <= told.mid * 1.001
     assert not isinstance(FIXES[fix].advise(nearly()), Use)
+
+
+# -- scans down columns: told by what the op is given, as cores have no kernels with names -----------------
+
+
+def on_a_memory_of(rate: float, facts: Facts) -> Facts:
+    return replace(facts, ceilings=Ceilings("Some CPU", "measured", flops={"fp32": 1e12}, bandwidth=rate))
+
+
+@pytest.mark.parametrize("scan", ["cummax", "cummin", "cumsum"])
+def test_a_scan_down_long_columns_is_turned(scan: str) -> None:
+    facts = on_a_memory_of(1e13, steps.scanned(scan))  # so fast that turning takes next to nothing
+    found = FIXES["scan-innermost"].advise(facts)
+    assert isinstance(found, Use) and found.likely is None and not found.may
+    assert step_at_best(FIXES["scan-innermost"], found, facts) < 0.95 * facts.step
+    said = in_words(found)
+    assert f".contiguous().{scan}(-1)" in said and "cache lines" in said and "thread" not in said
+    assert [one.given[1:] for one in found.rewrites] == [(0, scan)]
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        ({"dim": 1}, "none"),
+        ({"scan": "logcumsumexp"}, "none"),  # its exponentials take as long in any order
+        ({"shape": (64, 4096)}, "near"),  # a column stays in the cache
+    ],
+)
+def test_what_cores_scan_as_fast_as_they_can(job: dict[str, object], why: str) -> None:
+    outcome = FIXES["scan-innermost"].advise(on_a_memory_of(1e13, steps.scanned(**job)))
+    assert isinstance(outcome, NoUse) and outcome.claim.id == f"scan-innermost/{why}"
+
+
+def test_a_scan_is_not_turned_where_that_may_take_as_long() -> None:
+    outcome = FIXES["scan-innermost"].advise(on_a_memory_of(1e7, steps.scanned()))
+    assert isinstance(outcome, NoUse) and outcome.claim.id == "scan-innermost/near"
+    assert isinstance(FIXES["scan-innermost"].advise(steps.scanned()), CannotTell)  # no rate is known
+
+
+def test_cores_sum_before_the_factor_too() -> None:
+    found = FIXES["scan-innermost"].advise(on_a_memory_of(1e10, steps.summed_after_a_factor()))
+    assert isinstance(found, Use) and found.claim.id == "scan-innermost/before"
+    assert "thread" not in in_words(found)

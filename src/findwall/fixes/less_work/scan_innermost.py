@@ -7,6 +7,9 @@ share a row:
 
     x.transpose(1, -1).contiguous().cumsum(-1).transpose(1, -1)     # cumprod, logcumsumexp, cummax, too
 
+On a CPU each column is one core's, and its numbers lie in cache lines of their own: where they are many, each
+comes from far away. Best is a tensor that is made with that dimension last: then nothing is turned.
+
 A sum is linear: a factor that does not change along it can be multiplied afterwards. Then the scan goes over
 the smaller tensor, and the larger one is written once less:
 
@@ -15,7 +18,8 @@ the smaller tensor, and the larger one is written once less:
 The backward pass is a scan from the other end, and gains as much.
 
 When it does not help:
-The dimension is the innermost already, or there are so many columns that they fill the device.
+The dimension is the innermost already, or there are so many columns that they fill the device. On a CPU a
+short column stays in the cache from one to the next, and logcumsumexp takes what its exponentials take.
 
 Risk:
 Sums add up in another order: results differ in the last bits.
@@ -23,6 +27,7 @@ Sums add up in another order: results differ in the last bits.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -39,17 +44,20 @@ from findwall.fixes import (
     Fix,
     Outcome,
     Use,
+    as_on_cores,
+    by_device,
     lines,
     matching,
     no_ceilings,
     no_use,
+    on_cores,
     rows_of,
     step_ms,
     time_of,
     to_floor,
 )
-from findwall.fixes.refusals import ON_CORES
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
+from findwall.model.events import Bool
 from findwall.model.intervals import I64
 from findwall.model.probes import Draw, Rewrite
 from findwall.replay.change import Change, Replace
@@ -65,6 +73,11 @@ TIMES = frozenset({"aten::mul", "aten::div"})
 SUM = "aten::cumsum"
 PASSES = 3  # turned round, scanned, turned back
 SLOWEST = 0.25  # of the memory's speed: what such passes reach at least. Chosen by hand, not calibrated.
+PLACE_BYTES = 8  # of the place of each extreme
+# On cores: half of the smallest first cache, the other half being the result's, and what memory hands a core.
+HALF_CACHE_BYTES, LINE_BYTES = 16 << 10, 64
+# There they take what their exponentials and logarithms do, along any dimension.
+_IN_ANY_ORDER = re.compile(r"logcumsumexp")
 
 
 def plain(torch: Any, x: Any, dim: int, scan: str) -> Any:
@@ -101,22 +114,39 @@ class _Scan(msgspec.Struct, frozen=True):
     def columns(self) -> int:
         return self.x.elements // max(self.x.dims[self.dim], 1)
 
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """As recorded, else of numbers that lie in their order."""
+        dims = self.x.dims
+        return self.x.strides or tuple(math.prod(dims[at + 1 :]) for at in range(len(dims)))
+
+    @property
+    def is_down(self) -> bool:
+        """Whether other numbers lie between those that it goes along, and turning it would mend that."""
+        strides = self.strides
+        others = [stride for at, stride in enumerate(strides) if at != self.dim and self.x.dims[at] > 1]
+        return self.dim < len(strides) - 1 and min(others, default=strides[self.dim]) < strides[self.dim]
+
+    @property
+    def leaves_cache(self) -> bool:
+        """Whether a column, read and written, is more than a core keeps near until the one beside it."""
+        apart = min(self.strides[self.dim] * self.x.size, LINE_BYTES)
+        return apart * self.x.dims[self.dim] > HALF_CACHE_BYTES
+
 
 def use(facts: Facts) -> Outcome:
-    down = matching(facts, rows_of(facts, np.arange(len(facts.atoms.index))), DOWN)
-    scans = ops_named(facts.timeline, facts.kernels.op[facts.atoms.index], SCAN)
-    found = _scans(facts, np.flatnonzero(down & scans))
+    found = _scans(facts, np.flatnonzero(_down(facts)))
     if not found:
         return no_use("scan-innermost/none")
     if not facts.ceilings.bandwidth:
         return no_ceilings(facts)
-    found = [one for one in found if _then_ns(facts, one) * one.calls < kernels_ns(facts, one.atoms)]
+    found = _faster(facts, found)
     atoms = np.concatenate([one.atoms for one in found]) if found else np.zeros(0, np.int64)
     spent = time_of(facts, atoms)
     if spent <= MENTION_SHARE * step_ms(facts):
         return no_use("scan-innermost/near", spent_ms=spent)
     longest = max(found, key=lambda one: time_of(facts, one.atoms))
-    return Use(
+    turned = Use(
         _claim(facts, longest, spent),
         sum((_best(facts, one) for one in found), Change()),
         likely=lambda made: sum((_to(facts, one, _then_ns(facts, one)) for one in found), Change()),
@@ -124,6 +154,17 @@ def use(facts: Facts) -> Outcome:
         condition="scanned-is-that-product" if longest.small is not None else "",
         rewrites=tuple(_rewrite(facts, one) for one in found if one.small is None),
     )
+    return by_device(facts, turned)
+
+
+def _down(facts: WorkFacts) -> Bool:
+    """Which atoms may be of scans down columns: a GPU's kernels say so by their name, on cores what the op is
+    given has to."""
+    ops = facts.kernels.op[facts.atoms.index]
+    scans = ops_named(facts.timeline, ops, SCAN)
+    if on_cores(facts):
+        return scans & ~ops_named(facts.timeline, ops, _IN_ANY_ORDER)
+    return scans & matching(facts, rows_of(facts, np.arange(len(ops))), DOWN)
 
 
 def _claim(facts: Facts, longest: _Scan, spent: float) -> Claim:
@@ -137,8 +178,9 @@ def _claim(facts: Facts, longest: _Scan, spent: float) -> Claim:
             "length": longest.x.dims[longest.dim],
             "numbers": longest.x.elements,
             "small": small.elements if small is not None else None,
+            **as_on_cores(facts),
         },
-        {"op": facts.timeline.name_of(longest.op)},
+        {"op": f"aten::{_called(facts, longest)}"},
         lines(line_of(facts, longest.op)),
     )
 
@@ -151,7 +193,7 @@ def _scans(facts: WorkFacts, atoms: I64) -> list[_Scan]:
         given = _given(facts, int(rows[0]))
         if given is not None:
             found.append(_Scan(int(rows[0]), *given, mine, len(rows), _factor(facts, rows, *given)))
-    return found
+    return [one for one in found if one.is_down] if on_cores(facts) else found
 
 
 def _given(facts: StepFacts, row: int) -> tuple[Tensor, int] | None:
@@ -196,6 +238,24 @@ def _smaller(facts: StepFacts, row: int, x: Tensor, dim: int) -> Tensor | None:
 # -- what it takes -----------------------------------------------------------------------------------------
 
 
+def _faster(facts: WorkFacts, found: list[_Scan]) -> list[_Scan]:
+    """Those that gain by it. On cores all that leave the cache may, once one of them surely does."""
+    if not on_cores(facts):
+        return [one for one in found if _then_ns(facts, one) * one.calls < kernels_ns(facts, one.atoms)]
+    may = [one for one in found if one.leaves_cache or one.small is not None]
+    return may if any(_surely_faster(facts, one) for one in may) else []
+
+
+def _surely_faster(facts: WorkFacts, one: _Scan) -> bool:
+    """On cores, of which nobody knows how fast they turn tensors: of fewer numbers, or when today's columns
+    take longer than all the passes at their slowest."""
+    if one.small is not None:
+        return True
+    places = PLACE_BYTES * one.x.elements if facts.timeline.name_of(one.op).endswith("_helper") else 0
+    slow = PASSES * START_NS + moving_ns(facts, PASSES * _moved(one) + places) / SLOWEST
+    return slow * one.calls < kernels_ns(facts, one.atoms)
+
+
 def _moved(one: _Scan) -> float:
     """Bytes of one pass over what is scanned then."""
     x = one.small or one.x
@@ -230,10 +290,15 @@ def _to(facts: WorkFacts, one: _Scan, call_ns: float) -> Change:
     return Change((Replace(rows, np.full(len(rows), call_ns * one.calls / max(len(rows), 1))),))
 
 
+def _called(facts: WorkFacts, one: _Scan) -> str:
+    """As a person calls it: cummax for aten::_cummax_helper."""
+    name = facts.timeline.name_of(one.op).removeprefix("aten::").removeprefix("_")
+    return name.removesuffix("_helper").removesuffix("_")
+
+
 def _rewrite(facts: WorkFacts, one: _Scan) -> Rewrite:
-    scan = facts.timeline.name_of(one.op).removeprefix("aten::_").removeprefix("aten::")
-    given = (Draw(one.x.dims, one.x.dtype), one.dim, scan.removesuffix("_helper").removesuffix("_"))
+    given = (Draw(one.x.dims, one.x.dtype), one.dim, _called(facts, one))
     return Rewrite("scan-innermost", given, np.unique(rows_of(facts, one.atoms)), one.calls)
 
 
-FIX = Fix(MOVES, "safe", use, (ON_CORES,), reorders=True, removes=True)
+FIX = Fix(MOVES, "safe", use, reorders=True, removes=True)
