@@ -82,6 +82,18 @@ def filtered(taps: int = 7) -> Facts:
 
 
 @cache
+def blurred(channels: int = 1, side: int = 64, taps: int = 11) -> Facts:
+    """Images under a window, with gradients that pass."""
+    images = torch.randn(2, channels, side, side, requires_grad=True)
+    window = torch.rand(channels, 1, taps, taps)
+
+    def step() -> None:
+        functional.conv2d(images, window, padding=taps // 2, groups=channels).sum().backward()
+
+    return recorded(step)
+
+
+@cache
 def three_products(last: int = 4) -> Facts:
     first, middle, end = torch.randn(512, 64), torch.randn(64, 512), torch.randn(512, last)
 

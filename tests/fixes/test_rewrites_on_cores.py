@@ -71,7 +71,12 @@ def test_what_is_taken_out_whole_has_a_figure_on_cores(case: str) -> None:
 
 
 def on_a_memory_of(rate: float, facts: Facts) -> Facts:
-    return replace(facts, ceilings=Ceilings("Some CPU", "measured", flops={"fp32": 1e12}, bandwidth=rate))
+    return with_ceilings(facts, 1e12, rate)
+
+
+def with_ceilings(facts: Facts, flops: float, bandwidth: float = 1e10) -> Facts:
+    cores = Ceilings("Some CPU", "measured", flops={"fp32": flops}, bandwidth=bandwidth)
+    return replace(facts, ceilings=cores)
 
 
 @pytest.mark.parametrize("scan", ["cummax", "cummin", "cumsum"])
@@ -108,3 +113,21 @@ def test_cores_sum_before_the_factor_too() -> None:
     found = FIXES["scan-innermost"].advise(on_a_memory_of(1e10, steps.summed_after_a_factor()))
     assert isinstance(found, Use) and found.claim.id == "scan-innermost/before"
     assert "thread" not in in_words(found)
+
+
+# -- filters: told by what today's kernel reaches, as most of a banded matrix is zero ----------------------
+
+
+def test_a_filter_far_under_the_ceiling_is_a_product_with_a_banded_matrix() -> None:
+    facts = with_ceilings(steps.blurred(), 1e13)  # of which no convolution reaches much
+    found = FIXES["separable-filter"].advise(facts)
+    assert isinstance(found, Use) and found.claim.id == "separable-filter/banded"
+    assert "`band @ x @ band.T`" in in_words(found) and "11×11" in in_words(found)
+    assert [one.backward for one in found.rewrites] == [True]
+
+
+def test_a_filter_that_runs_well_stays() -> None:
+    """Products with a matrix of 64 x 64 for each dimension are as many as today's, and no faster."""
+    found = FIXES["separable-filter"].advise(with_ceilings(steps.blurred(), 1e7))
+    assert isinstance(found, NoUse) and found.claim.id == "separable-filter/little"
+    assert isinstance(FIXES["separable-filter"].advise(steps.blurred()), CannotTell)  # no rate is known

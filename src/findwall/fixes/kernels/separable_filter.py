@@ -15,10 +15,20 @@ average:
 Several tensors that go through the same filter go through it together (`torch.cat`). With channels each
 filter is expanded to `[C, 1, n, 1]` and `groups=C`.
 
+A CPU has slow kernels for lines of taps, most of all backward, and fast ones for products of matrices. There
+a line of taps is a banded matrix as large as the image's side, which is made once:
+
+    lag = torch.arange(side) - torch.arange(side)[:, None]
+    band = torch.where(lag.abs() <= n // 2, g[(lag + n // 2).clamp(0, n - 1)], 0.0)
+    x = band @ x @ band.T                                          # a volume: once more, along its depth
+
+Most of what is multiplied is zero, and it is still faster: of eleven by eleven taps over images of 128 by 128
+and one channel the forward pass took a quarter, the backward pass a thirtieth of the time.
+
 When it does not help:
 The weight is learned, or it is no product of one filter for each dimension (a Laplacian, a disc). Windows are
-small: three by three is 9 products against 6. On a CPU, whose libraries have kernels for windows of images,
-eight times as many products as taps are the least that is worth it, as five in each of three dimensions.
+small: three by three is 9 products against 6. On a CPU the image is huge beside its window, or there are so
+many channels that today's kernel runs well.
 
 Risk:
 Sums add up in another order: results differ in the last bits. A sum over a window that is most of an image
@@ -61,9 +71,9 @@ from findwall.work.op_families.convolution import Filter, filter_of
 from findwall.work.work_facts import WorkFacts
 
 MOVES = ("slow-kernels", "fast-path-off", "at-the-roof", "memory-roof")
-# Products for each that stays, from where on it is faster on cores: two cores of a Xeon with torch 2.13 took
-# 0.8 to 0.9 of the time at 8, a quarter at 27 (both in three dimensions), and 0.6 to 2 times it at 2 to 6.
-CORES_FEWER = 8.0
+# Of the ceiling of cores: what products with a banded matrix reach at least. With torch 2.13 on two cores of
+# a Xeon 0.4 to 0.8, of images of 64 to 512 and volumes of 24 to 64 a side.
+BANDED_REACHES = 0.4
 COLOURS = 4  # channels of an image: where no gradient passes, a window of more may have been learned
 
 
@@ -76,9 +86,25 @@ def plain(torch: Any, x: Any, taps: list[Any]) -> Any:
 
 
 def cheaper(torch: Any, x: Any, taps: list[Any]) -> Any:
-    """One dimension after the other."""
+    """One dimension after the other, as the device is good at it."""
+    return (banded if x.device.type == "cpu" else apart)(torch, x, taps)
+
+
+def apart(torch: Any, x: Any, taps: list[Any]) -> Any:
+    """As convolutions."""
     for at, one in enumerate(taps):
         x = _convolved(torch, x, one.view(*(-1 if at == dim else 1 for dim in range(len(taps)))))
+    return x
+
+
+def banded(torch: Any, x: Any, taps: list[Any]) -> Any:
+    """As products with a matrix that has the taps on its diagonals."""
+    for at, one in enumerate(taps, x.dim() - len(taps)):
+        side, reach = x.shape[at], len(one) // 2
+        lag = torch.arange(side) - torch.arange(side)[:, None]
+        band = torch.where(lag.abs() <= reach, one[(lag + reach).clamp(0, len(one) - 1)], 0.0)
+        last = at == x.dim() - 1
+        x = x @ band.T if last else (band @ x.flatten(at + 1)).view(x.shape)
     return x
 
 
@@ -112,14 +138,16 @@ def use(facts: Facts) -> Outcome:
         return no_use("separable-filter/none")
     if lacks_rates(facts):
         return no_ceilings(facts)
-    found = [one for one in found if _is_faster(facts, one)]
+    found = [one for mine in _by_given(found).values() for one in mine if _is_faster(facts, one, mine)]
     every = np.concatenate([one.atoms for one in found]) if found else np.zeros(0, np.int64)
     spent = time_of(facts, every)
+    if not found and on_cores(facts) and not facts.ceilings.known:
+        return no_ceilings(facts)
     if spent <= MENTION_SHARE * step_ms(facts):
         return no_use("separable-filter/little", spent_ms=spent)
     longest = max(found, key=lambda one: time_of(facts, one.atoms))
     claim = Claim(
-        "separable-filter/apart",
+        "separable-filter/banded" if on_cores(facts) else "separable-filter/apart",
         {
             "spent_ms": spent,
             "window": longest.given.window[0],
@@ -127,6 +155,7 @@ def use(facts: Facts) -> Outcome:
             "taps": longest.taps,
             "products": math.prod(longest.given.window),
             "sides": "×".join(map(str, longest.given.window)),
+            "reached_share": _reached(facts, [longest]) if on_cores(facts) else None,
         },
         places=_lines(facts, found),
     )
@@ -175,14 +204,35 @@ def _fixed(calls: list[_Calls]) -> list[_Calls]:
     ]
 
 
+def _by_given(found: list[_Calls]) -> dict[tuple[object, ...], list[_Calls]]:
+    """Those of one filter on tensors of one shape, forward and backward."""
+    by: dict[tuple[object, ...], list[_Calls]] = {}
+    for one in found:
+        by.setdefault((one.given.weight, one.given.x.dims, one.given.x.dtype), []).append(one)
+    return by
+
+
 # -- what it takes ---------------------------------------------------------------------------------------
 
 
-def _is_faster(facts: WorkFacts, one: _Calls) -> bool:
-    """On cores, whose libraries have kernels for small windows of an image, where far fewer products stay."""
+def _is_faster(facts: WorkFacts, one: _Calls, mine: list[_Calls]) -> bool:
+    """On cores one form is taken for all calls of a filter, forward and backward."""
     if on_cores(facts):
-        return one.left * CORES_FEWER <= 1.0
+        return _reached(facts, mine) < BANDED_REACHES * _banded_ratio(one.given)
     return _passes_ns(facts, one) * len(one.rows) < kernels_ns(facts, one.atoms)
+
+
+def _reached(facts: WorkFacts, mine: list[_Calls]) -> float:
+    """Of the ceiling; all of it where that is not known, as it may be so much."""
+    at = facts.atoms.index[np.concatenate([one.atoms for one in mine])]
+    rate = facts.ceilings.flops.get(mine[0].given.x.math or "")
+    done = float(facts.kernels.flops[at].sum()) / float(facts.kernels.duration[at].sum()) * NS_PER_S
+    return 1.0 if not rate or np.isnan(done) else min(done / rate, 1.0)
+
+
+def _banded_ratio(given: Filter) -> float:
+    """Today's products to those of banded matrices, which are as large as the sides."""
+    return math.prod(given.window) / sum(given.x.dims[2:])
 
 
 def _passes_ns(facts: WorkFacts, one: _Calls) -> float:
@@ -223,10 +273,7 @@ def _change(facts: WorkFacts, found: list[_Calls], as_today: bool) -> Change:
 
 def _rewrites(facts: WorkFacts, found: list[_Calls]) -> tuple[Rewrite, ...]:
     """Calls with a backward pass and calls without, for each filter and shape."""
-    by_given: dict[tuple[object, ...], list[_Calls]] = {}
-    for one in found:
-        by_given.setdefault((one.given.weight, one.given.x.dims, one.given.x.dtype), []).append(one)
-    return tuple(rewrite for mine in by_given.values() for rewrite in _of_shape(facts, mine))
+    return tuple(rewrite for mine in _by_given(found).values() for rewrite in _of_shape(facts, mine))
 
 
 def _of_shape(facts: WorkFacts, mine: list[_Calls]) -> list[Rewrite]:

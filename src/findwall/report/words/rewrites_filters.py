@@ -21,6 +21,18 @@ def _apart(claim: Claim) -> str:
     )
 
 
+def _banded(claim: Claim) -> str:
+    along = "" if number(claim, "dims") == IMAGE_DIMS else ", and the like along the others"
+    return fill(
+        "Filter{where} by products with a banded matrix, if the {sides} window is a box, a Gaussian or "
+        "another product of one filter for each dimension: `band @ x @ band.T`, where `band` is as large as "
+        f"the image's side and has the {{window}} taps on its diagonals{along}. Today it takes "
+        "{spent_ms:per_step} and reaches {reached_share:share} of the ceiling.",
+        claim,
+        where=at(claim),
+    )
+
+
 def _turned(claim: Claim) -> str:
     dim, name = int(number(claim, "dim")), bare(claim.names["op"])
     return fill(
@@ -54,12 +66,15 @@ def _down(claim: Claim) -> str:
     )
 
 
+IMAGE_DIMS = 2
+
 WORDS: dict[str, Words] = {
     "separable-filter/none": (
         "no convolution filters each channel by itself over a large window with a weight that is not trained"
     ),
     "separable-filter/little": "filters over a large window take only {spent_ms:per_step}",
     "separable-filter/apart": _apart,
+    "separable-filter/banded": _banded,
     "scan-innermost/none": "nothing is scanned (cumsum, cumprod) down columns",
     "scan-innermost/near": "scans down columns that could be faster take only {spent_ms:per_step}",
     "scan-innermost/turned": _turned,
