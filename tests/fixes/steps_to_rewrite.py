@@ -264,3 +264,17 @@ def summed_after_a_factor() -> Facts:
         torch.cumsum(small * factor, 0).sum()
 
     return recorded(step)
+
+
+@cache
+def factored(clones: bool = False) -> Facts:
+    """A system that is solved by its Cholesky factor, and where asked with a copy of the job's own."""
+    sides = torch.randn(400, 400, dtype=torch.double)
+    matrix = sides @ sides.T + 400 * torch.eye(400, dtype=torch.double)
+
+    def step() -> None:
+        given = matrix.clone() if clones else matrix
+        found = torch.cholesky_solve(sides, torch.linalg.cholesky(given))
+        torch.addmm(found, sides[:, :1], sides[:1], beta=0.5).sum()
+
+    return recorded(step)

@@ -131,3 +131,16 @@ def test_a_filter_that_runs_well_stays() -> None:
     found = FIXES["separable-filter"].advise(with_ceilings(steps.blurred(), 1e7))
     assert isinstance(found, NoUse) and found.claim.id == "separable-filter/little"
     assert isinstance(FIXES["separable-filter"].advise(steps.blurred()), CannotTell)  # no rate is known
+
+
+# -- copies that nobody can drop ---------------------------------------------------------------------------
+
+
+def test_what_a_routine_copies_for_itself_is_no_copy_to_drop() -> None:
+    facts = steps.factored()
+    assert facts.share("layout-copies") < 0.01
+    assert facts.share("slow-kernels") + facts.share("unknown") > 0.5  # no ceiling is known
+    asked = steps.factored(clones=True)
+    found = FIXES["fewer-copies"].advise(asked)
+    assert asked.share("layout-copies") > 0.01 and isinstance(found, Use)
+    assert "clone" in in_words(found) and "cholesky" not in in_words(found)

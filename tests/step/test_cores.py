@@ -71,6 +71,13 @@ def test_a_norm_near_the_memorys_roof_is_no_slow_kernel() -> None:
     assert facts.spent_ms("slow-kernels") == 0 and not facts.recoverable_ms("memory-roof")
 
 
+@pytest.mark.parametrize(("fp32", "cause"), [(2.8e12, "at-the-roof"), (16e12, "slow-kernels")])
+def test_a_factorisation_is_held_up_by_its_arithmetic_and_by_no_bytes(fp32: float, cause: str) -> None:
+    factored = Drawn("", "aten::linalg_cholesky_ex").given([2000, 2000])  # 2.7 GFLOP
+    facts = on_cores(factored, ceilings(fp32))
+    assert decide(facts).cause == cause and facts.spent_ms("memory-roof") == 0
+
+
 def test_one_at_a_twelfth_of_the_memorys_speed_is() -> None:
     facts = on_cores(LAYER_NORM, ceilings(2.2e12))
     assert decide(facts).cause == "slow-kernels"
@@ -119,26 +126,27 @@ def test_rare_slow_steps_on_cores_leave_the_others_as_they_were() -> None:
     assert facts.spent_ms("at-the-roof") == pytest.approx(8, rel=0.01)
 
 
-def test_a_product_that_copies_its_bias_out_first_is_one_op() -> None:
-    """Most of its time is the copy's; the product that comes then is its own work, and no silence."""
-    inner = (Kind.OP, "aten::copy_")
-    bias, product = Drawn("", "aten::copy_").given([64, 64], [64, 64]), {"p": (Kind.OP, "aten::addmm")}
-    timeline = sketch(
-        "pppppppp  " * 3 + "\n" + "ccccc     " * 3,
-        " ",
-        "|         " * 3,
-        {"k": bias},
-        product | {"c": inner},
-        device="",
-    )
-    names = [timeline.name_of(row) for row in computing(timeline).tolist()]
-    assert names == ["aten::addmm"] * 3
-    short = sketch(
-        "pppppppp  " * 3 + "\n" + "ppppppp   ".replace("p", "c") * 3,
-        " ",
-        "|         " * 3,
-        {"k": bias},
-        product | {"c": inner},
-        device="",
-    )
-    assert [short.name_of(row) for row in computing(short).tolist()] == ["aten::copy_"] * 3
+def computes(around: str, copies: str) -> list[str]:
+    """The ops that compute where an op of that name runs a copy first, as long as it is drawn."""
+    bias, ops = Drawn("", "aten::copy_").given([64, 64], [64, 64]), {"p": (Kind.OP, around)}
+    host = "pppppppp  " * 3 + "\n" + copies.ljust(10) * 3
+    drawn = sketch(host, " ", "|         " * 3, {"k": bias}, ops | {"c": (Kind.OP, "aten::copy_")}, device="")
+    return [drawn.name_of(row) for row in computing(drawn).tolist()]
+
+
+def test_an_op_that_works_on_behind_a_copy_is_one_op() -> None:
+    """Most of its time is the copy's; what comes then is its own work, and no silence."""
+    assert computes("aten::own", "ccccc") == ["aten::own"] * 3
+    assert computes("aten::own", "ccccccc") == ["aten::copy_"] * 3
+
+
+@pytest.mark.parametrize(
+    "routine", ["addmm", "baddbmm", "linalg_cholesky_ex", "_linalg_svd", "cholesky_solve", "linalg_lu_factor"]
+)
+def test_a_routine_that_copies_for_itself_is_one_op_however_long_it_copies(routine: str) -> None:
+    assert computes(f"aten::{routine}", "ccccccc") == [f"aten::{routine}"] * 3
+
+
+@pytest.mark.parametrize("other", ["contiguous", "linalg_vector_norm", "_linalg_check_errors", "matmul"])
+def test_what_copies_on_somebodys_behalf_is_none(other: str) -> None:
+    assert computes(f"aten::{other}", "ccccccc") == ["aten::copy_"] * 3

@@ -315,6 +315,8 @@ def test_factorisations_and_solves_have_lapacks_counts() -> None:
     cholesky = work("aten::linalg_cholesky_ex", [[8, 384, 384], [], []], [FP32, "Scalar", "Scalar"])
     assert cholesky.flops == pytest.approx(8 * 384**3 / 3)
     assert cholesky.nbytes == 2 * 8 * 384 * 384 * 4
+    inverse = work("aten::cholesky_inverse", [[384, 384], []], [FP32, "Scalar"])  # the factor is there
+    assert inverse.flops == pytest.approx(2 / 3 * 384**3)
     solve = work("aten::linalg_solve_triangular", [[384, 384], [384, 65536], [], []], [FP32, FP32, "", ""])
     assert solve.flops == 384**2 * 65536
     tall = work("aten::linalg_qr", [[1000, 100], []], ["double", ""])

@@ -270,6 +270,9 @@ def _at_a_roof_or_not(rows: Rows, cause: I64, floor: F64) -> None:
     near = floor >= NEAR * rows.duration
     cause[near & _is(cause, "slow-kernels")] = cause_index("at-the-roof")
     cause[near & _is(cause, *PASSES)] = cause_index("memory-roof")
+    # A factorisation, say: no bytes hold it up.
+    arithmetic = rows.is_class("other") & rows.bound("compute")
+    cause[near & _is(cause, "memory-roof") & arithmetic] = cause_index("at-the-roof")
     far = _is(cause, "memory-roof") & ~near
     # Products are split into kernels some of which only prepare: those need not be. Else no work is no model.
     # How many numbers an optimizer updates is often counted only in part.

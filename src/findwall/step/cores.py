@@ -1,7 +1,9 @@
 """A CPU job seen as a device job: the device is the cores, its kernels are the ops that compute.
 
 An op computes if most of its time is its own and not that of an op inside it, or if it works on by itself
-for longer than a dispatcher could take: a product that first copies its bias out.
+for longer than a dispatcher could take: a product that first copies its bias out. A routine that copies its
+input for itself does in any case: LAPACK overwrites what it is given, so that copy is a part of it, which
+nobody who calls it can drop.
 
 Everything after this works as for a GPU: what runs no such op is a gap, and a gap in the loader, in
 Python or in the dispatcher is blamed like any other. Ops of the data loader are the loader's, not work.
@@ -29,6 +31,12 @@ WEIGHTLESS = re.compile(
     r"|expand|t$|transpose|permute|unsqueeze|squeeze|unbind|split|narrow|chunk|result_type|set_|resolve_|lift_fresh"
     r"|unfold|diagonal|is_|size|stride|numel|contiguous$|flatten|unflatten|movedim|swapaxes|view_as|expand_as)"
     r"|^detach|^autograd::engine|Backward\d*$|AccumulateGrad$"
+)
+# They copy for themselves, whatever their input looks like: routines of LAPACK, and products that add to what
+# they are given. Other ops copy what lies in an order that they do not like.
+COPIES_ITSELF = re.compile(
+    r"^aten::(?:_?linalg_(?:cholesky|det|eig|householder|inv|lstsq|lu|qr|slogdet|solve|svd)\w*"
+    r"|_?cholesky\w*|triangular_solve|geqrf|orgqr|ormqr|addmm|baddbmm|addbmm|addmv|addr|_addmm_activation)$"
 )
 
 # What any op takes before its kernel works: arguments, dispatch, autograd, the result's memory. A small add
@@ -102,6 +110,7 @@ def computing(timeline: Timeline) -> I64:
     computes[ops] = inner[ops] <= MAJORITY_SHARE * events.duration[ops]
     alone = _longest_alone(events, ops, above)
     computes[ops] |= (alone >= WORKS_NS) & (alone >= FAIR_PART * events.duration[ops])
+    computes[ops] |= timeline.bears(COPIES_ITSELF, ops)
     around = nearest(links.parent, computes)
     ops = ops[computes[ops] & (np.where(links.parent >= 0, around[links.parent], -1) < 0)[ops]]
     ranges = timeline.rows_named(LOADER, Kind.ANNOTATION, Kind.OP, Kind.PYTHON)

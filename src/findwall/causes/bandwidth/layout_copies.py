@@ -12,7 +12,8 @@ How it is told apart:
 By the kernel's class (copy) with equal types on both sides; a change of type is dtype-casts. Copies
 between host and device are copy-exposed or host-sync. A copy at the memory's full speed is one as well:
 nothing is computed, so all of it may go, but for what a chain of other kernels reads or writes through it.
-What an inference server writes into its cache, and memory that is set, is memory-roof.
+What an inference server writes into its cache, and memory that is set, is memory-roof. On a CPU what a
+routine of linear algebra or a product copies for itself is a part of it, which nobody can drop.
 
 What helps:
 channels-last for convolutional models, buffer-once where a cache grows by torch.cat from step to step,

@@ -19,7 +19,8 @@ _SQUARE = {
     **dict.fromkeys(
         ("linalg_lu_factor_ex", "linalg_lu", "lu_unpack", "_linalg_det", "_linalg_slogdet"), 2 / 3
     ),
-    **dict.fromkeys(("linalg_inv_ex", "linalg_inv", "cholesky_inverse"), 2.0),
+    "cholesky_inverse": 2 / 3,  # of a factor that is there already
+    **dict.fromkeys(("linalg_inv_ex", "linalg_inv"), 2.0),
     # To tridiagonal form; vectors are turned back.
     **dict.fromkeys(("_linalg_eigh", "linalg_eigh"), 4 / 3 + 2.0),
     **dict.fromkeys(("linalg_eig", "_linalg_eigvals"), 10.0),
