@@ -45,7 +45,6 @@ from findwall.fixes import (
     Outcome,
     Use,
     as_on_cores,
-    by_device,
     lines,
     matching,
     no_ceilings,
@@ -146,7 +145,7 @@ def use(facts: Facts) -> Outcome:
     if spent <= MENTION_SHARE * step_ms(facts):
         return no_use("scan-innermost/near", spent_ms=spent)
     longest = max(found, key=lambda one: time_of(facts, one.atoms))
-    turned = Use(
+    return Use(
         _claim(facts, longest, spent),
         sum((_best(facts, one) for one in found), Change()),
         likely=lambda made: sum((_to(facts, one, _then_ns(facts, one)) for one in found), Change()),
@@ -154,7 +153,6 @@ def use(facts: Facts) -> Outcome:
         condition="scanned-is-that-product" if longest.small is not None else "",
         rewrites=tuple(_rewrite(facts, one) for one in found if one.small is None),
     )
-    return by_device(facts, turned)
 
 
 def _down(facts: WorkFacts) -> Bool:
