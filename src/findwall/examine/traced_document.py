@@ -18,7 +18,7 @@ from findwall.examine.job_memory import with_job
 from findwall.examine.remarks import elapsed_shares, gather_notes, kind_rows, what_once
 from findwall.facts.facts import LISTED_CAUSE_SHARE, Facts
 from findwall.facts.gradient_free_work import beside_gradients
-from findwall.facts.step_traits import captured_share, graph_share
+from findwall.facts.step_traits import captured_share, graph_share, on_cores
 from findwall.facts.step_views import (
     device_times,
     split_by_module,
@@ -51,6 +51,7 @@ from findwall.model.diagnosis import (
     Wall,
 )
 from findwall.model.events import NSYS
+from findwall.model.machine import MATH_TYPES
 from findwall.model.measured_run import Run
 from findwall.replay.step_reading import Scenario
 from findwall.step.step_facts import CUT_AWAY, START_UP
@@ -223,7 +224,21 @@ def _why_blind(facts: WorkFacts) -> Claim:
         return Claim("blind/shapes", {"recorder": header.recorder})
     if graph_share(facts) > 0 and not captured_share(facts):
         return Claim("blind/graph", {"recorder": header.recorder})
+    if (unmeasured := _unmeasured_format(facts)) is not None:
+        return Claim("blind/format", {"format": unmeasured})
     return Claim("blind/ops")
+
+
+def _unmeasured_format(facts: WorkFacts) -> str | None:
+    """The format of products on cores that most of the time without a floor goes to, where nobody measured
+    how fast they are in it."""
+    own = np.where(np.isnan(facts.atoms.floor), facts.atoms.own, 0.0)
+    index = facts.atoms.index
+    known = facts.kernels.modelled[index] & (facts.kernels.math_index[index] >= 0)
+    spent = np.bincount(facts.kernels.math_index[index][known], own[known], minlength=len(MATH_TYPES))
+    most = MATH_TYPES[int(np.argmax(spent))]
+    fills = float(spent.max()) > MAJORITY_SHARE * float(own.sum())
+    return most if on_cores(facts) and fills and most not in facts.ceilings.flops else None
 
 
 def _timeline(ranks: list[Facts]) -> TimelineSummary:

@@ -17,7 +17,6 @@ from findwall.facts.best_changes import floor_in
 from findwall.facts.facts import Facts, of_class
 from findwall.facts.number_formats import (
     MATH_BYTES,
-    SIXTEEN_BITS,
     likely_under_autocast,
     math_times,
     matrices_of,
@@ -26,7 +25,7 @@ from findwall.facts.op_shapes import channels_last, under_convolution
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, WAITED_FOR_SHARE
 from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
-from findwall.model.machine import MATH_TYPES
+from findwall.model.machine import MATH_TYPES, SIXTEEN_BITS
 from findwall.replay.calibrate import SLOWEST_PACE, host_parts
 from findwall.replay.change import Change, Drop, Replace, Scale
 from findwall.replay.curves import curves

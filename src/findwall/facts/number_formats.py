@@ -18,7 +18,7 @@ from findwall.facts.facts import Facts, of_class
 from findwall.model.catalogue import MATRIX_CLASSES, SMALL_PART
 from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
-from findwall.model.machine import MATH_TYPES
+from findwall.model.machine import MATH_TYPES, SIXTEEN_BITS
 from findwall.replay.curves import curves
 from findwall.step.kernel_names.name_parts import item_size_in_name
 from findwall.step.step_facts import StepFacts
@@ -27,7 +27,6 @@ from findwall.work.op_arguments import Arguments, Tensor, is_floating
 from findwall.work.op_work import op_work
 from findwall.work.work_facts import BOUNDS, WorkFacts, moving_ns, ops_named
 
-SIXTEEN_BITS = ("fp16", "bf16")
 SIXTEEN_BIT_BYTES_SHARE = 0.5  # of the bytes of an fp32 number
 FASTER_FORMAT_RATIO = 1.0 + SMALL_PART  # times the products a second: less is not worth a format
 

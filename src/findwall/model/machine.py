@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import msgspec
 
+CORES = " cores"  # how the name of a CPU ends here, behind the number of those that a process may use
+
 # Math formats, as the ceilings name them. "fp32" is the vector pipe; "tf32" the tensor cores on fp32 data.
 MATH_TYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
+SIXTEEN_BITS = ("fp16", "bf16")
 
 
 class Ceilings(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -33,6 +36,11 @@ class Ceilings(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def known(self) -> bool:
         return bool(self.flops) and self.bandwidth is not None
+
+    @property
+    def of_cores(self) -> bool:
+        """Whether they are of a CPU."""
+        return self.device.endswith(CORES)
 
 
 UNKNOWN_CEILINGS = Ceilings()

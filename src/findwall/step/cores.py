@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE
 from findwall.model.events import DeviceProperties, Events, Kind, Timeline
 from findwall.model.intervals import I64, union
-from findwall.model.machine import Ceilings
+from findwall.model.machine import SIXTEEN_BITS, Ceilings
 from findwall.step.host_activity import LOADER
 from findwall.step.links import link, nearest
 
@@ -82,9 +82,10 @@ def cores_as_device(timeline: Timeline) -> Timeline:
 def core_ceilings(ceilings: Ceilings) -> Ceilings:
     """Without what only GPUs have, and with fp64, whose numbers fill a vector twice as fast.
 
-    fp32 on cores has no switch that a job could have left off, as TF32 is one; bf16 is another format.
+    fp32 on cores has no switch that a job could have left off, as TF32 is one; 16 bits are other formats.
     """
-    known = {math: flops for math, flops in ceilings.flops.items() if math in ("fp32", "fp64", "bf16")}
+    formats = ("fp32", "fp64", *SIXTEEN_BITS)
+    known = {math: flops for math, flops in ceilings.flops.items() if math in formats}
     if "fp32" in known:
         known.setdefault("fp64", known["fp32"] / 2)
     return msgspec.structs.replace(ceilings, flops=known, sm_count=None)

@@ -23,11 +23,12 @@ from functools import partial
 
 from findwall.facts.cause_kernels import CARRIERS_SEARCHED, carriers
 from findwall.facts.likely_times import in_format, layout_with
-from findwall.facts.number_formats import SIXTEEN_BITS, math_times
+from findwall.facts.number_formats import math_times
 from findwall.facts.op_shapes import ALIGNED_MULTIPLE, PAD_MULTIPLES, odd_dims, padded
 from findwall.facts.step_traits import has_shapes
 from findwall.fixes import Claim, Facts, Fix, Made, Outcome, Use, cannot_tell, no_use
 from findwall.fixes.kernels.padded_layers import pad_linear
+from findwall.model.machine import SIXTEEN_BITS
 from findwall.replay.change import Change
 
 

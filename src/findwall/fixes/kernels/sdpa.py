@@ -28,7 +28,6 @@ from findwall.apply.applying import Effect
 from findwall.apply.model_calls import Model, each_model
 from findwall.apply.seenops import seen_ops
 from findwall.facts.cause_kernels import carriers
-from findwall.facts.number_formats import SIXTEEN_BITS
 from findwall.facts.step_traits import calls_around, has_shapes
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
@@ -49,6 +48,7 @@ from findwall.fixes import (
 )
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.intervals import I64
+from findwall.model.machine import SIXTEEN_BITS
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
 from findwall.patches.model_names import named

@@ -24,7 +24,6 @@ import numpy as np
 from findwall.facts.best_changes import at_math
 from findwall.facts.number_formats import (
     FASTER_FORMAT_RATIO,
-    SIXTEEN_BITS,
     in_fp64,
     math_times,
     narrow_products,
@@ -50,6 +49,7 @@ from findwall.fixes import (
 from findwall.fixes.less_work.removed_work import causes_of
 from findwall.model.catalogue import MATRIX_CLASSES, WORTH_IT
 from findwall.model.intervals import I64
+from findwall.model.machine import SIXTEEN_BITS
 from findwall.work.work_facts import WorkFacts
 
 HALF_THE_BYTES = 0.5

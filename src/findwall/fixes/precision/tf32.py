@@ -29,7 +29,7 @@ from findwall.apply.registry import APPLIED, REGISTRY
 from findwall.apply.roots import roots
 from findwall.facts.best_changes import at_math
 from findwall.facts.likely_times import in_format, layout_with, narrows
-from findwall.facts.number_formats import SIXTEEN_BITS, math_times
+from findwall.facts.number_formats import math_times
 from findwall.fixes import (
     Claim,
     Facts,
@@ -47,7 +47,7 @@ from findwall.fixes import (
 )
 from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.intervals import I64
-from findwall.model.machine import MATH_TYPES
+from findwall.model.machine import MATH_TYPES, SIXTEEN_BITS
 from findwall.patches import NoPatch
 from findwall.patches.editor import Editor
 from findwall.replay.change import Change

@@ -77,9 +77,9 @@ def cached_ceilings(
 def kept_gpus() -> list[Ceilings]:
     """What was measured of GPUs on this machine, the best of each, newest first."""
     names = {report.ceilings.device for report in _reports()}
-    # A CPU is kept under its model and the number of its cores.
-    best = [cached_report(name) for name in names if not name.endswith(" cores")]
-    found = sorted((one for one in best if one is not None), key=lambda one: one.created, reverse=True)
+    best = [cached_report(name) for name in names]
+    kept = [one for one in best if one is not None and not one.ceilings.of_cores]
+    found = sorted(kept, key=lambda one: one.created, reverse=True)
     return [report.ceilings for report in found]
 
 
@@ -93,8 +93,15 @@ def _reports() -> Iterator[CeilingsReport]:
         try:
             raw = msgspec.json.decode(read_small(path))
             report = msgspec.convert(raw, CeilingsReport)
-            if report.schema == SCHEMA:
+            if report.schema == SCHEMA and not _lacks_fp16(report):
                 checked = check_ceilings(raw["ceilings"], path.name)
                 yield msgspec.structs.replace(report, ceilings=checked)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, InputError, RecursionError):
             continue
+
+
+def _lacks_fp16(report: CeilingsReport) -> bool:
+    """Whether it is of cores, and from a findwall that did not yet ask torch how fast they are in fp16. One
+    that could not measure it has a note."""
+    asked = "fp16" in report.ceilings.flops or any("fp16" in note for note in report.notes)
+    return report.ceilings.of_cores and bool(report.torch) and not asked

@@ -32,9 +32,10 @@ SHAPE_BYTES = 6
 
 
 def math_types(torch: Any, device: Any) -> tuple[list[str], list[str]]:
-    """The math types this device has hardware for, and why others are left out."""
+    """The math types this device has hardware for, and why others are left out. Of cores those that jobs
+    multiply in: only measuring tells which of them these have hardware for."""
     if device.type != "cuda":
-        return ["fp32", "bf16"], []
+        return ["fp32", "bf16", "fp16"], []
     if torch.version.hip:
         # hipBLASLt uses XF32 only when asked to by a variable, so "tf32" would silently measure fp32.
         return ["fp32", "fp16", "bf16", "fp8"], ["TF32 is not measured on ROCm."]

@@ -10,7 +10,7 @@ from pathlib import Path
 from findwall.machine.ceilings.clocks_used import Allowance, HostClock, Work
 from findwall.machine.ceilings.gemm import Shape
 from findwall.machine.ceilings.measured_report import CeilingsReport, Rate, rate_of, with_sustained
-from findwall.model.machine import Ceilings
+from findwall.model.machine import CORES, Ceilings
 from findwall.units import MIB
 
 COPIED_BYTES = 128 * MIB  # more than a cache holds
@@ -19,7 +19,7 @@ COPIED_BYTES = 128 * MIB  # more than a cache holds
 def core_name() -> str:
     """The CPU's model and the cores this process may use: both decide what it can do."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return f"{_model()}, {cores} cores"
+    return f"{_model()}, {cores}{CORES}"
 
 
 def _model() -> str:

@@ -224,6 +224,8 @@ WORDS: dict[str, Words] = {
     "them",
     "blind/shapes": with_option("the trace has no shapes; record it with {option}"),
     "blind/graph": _blind_graph,
+    "blind/format": "it is unknown how fast this CPU multiplies {format} numbers: `findwall ceilings "
+    "--device cpu` measures it, for the next run",
     "blind/ops": "kernels of unknown ops",
     "too-early/growing": "{spent_ms:ms} of the {step_ms:ms} step set up {op} for lengths that grow from "
     "step to step. "
