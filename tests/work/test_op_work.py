@@ -101,6 +101,7 @@ def test_a_convolution_backward_is_two_halves() -> None:
     ("op", "causal_at", "heads_first"),
     [
         ("aten::_scaled_dot_product_flash_attention", 4, True),
+        ("aten::_scaled_dot_product_flash_attention_for_cpu", 4, True),
         ("aten::_cudnn_attention_forward", 10, True),
         ("aten::_flash_attention_forward", 8, False),
         ("aten::_efficient_attention_forward", 9, False),
@@ -278,6 +279,14 @@ def test_a_recurrent_network_takes_every_token_through_every_weight() -> None:
 def test_a_recurrent_network_whose_weights_were_not_recorded_has_no_model() -> None:
     inputs = Inputs(dims=[[100, 16, 64], []], types=[FP32, "TensorList"], concrete=["", "", "4"])
     assert op_work("aten::_cudnn_rnn", inputs) is None
+
+
+def test_a_recurrent_layer_on_cores_does_the_same() -> None:
+    dims = [[100, 16, 64], [512, 64], [512, 128], [512], [512], [16, 128], [16, 128]]
+    forward = work("aten::mkldnn_rnn_layer", dims, [BF16] * 7)
+    assert forward.flops == 2 * 16 * 100 * 512 * (64 + 128) and forward.math == "bf16"
+    backward = work("aten::mkldnn_rnn_layer_backward", dims, [BF16] * 7)
+    assert backward.flops == 2 * forward.flops
 
 
 def test_ops_of_servers_move_what_they_are_given() -> None:

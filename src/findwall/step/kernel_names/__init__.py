@@ -59,7 +59,7 @@ OPS: NameTable[str] = NameTable(
         H200,
     ),
     NameRow(r"moe|fused_experts", "matmul", "vllm::moe_forward", B200_VLLM),
-    NameRow(r"cudnn_rnn|miopen_rnn|::lstm|::gru", "matmul", "aten::_cudnn_rnn", "torch" + UNSEEN),
+    NameRow(r"(?:cudnn|miopen|mkldnn)_rnn|::lstm|::gru", "matmul", "aten::_cudnn_rnn", "torch" + UNSEEN),
     NameRow(r"_fused_(?:adam|sgd|adagrad)|foreach|optimizer", "optimizer", "aten::_fused_adamw_", H200),
     NameRow(
         r"embedding|index|gather|scatter|take|lookup", "gather", "aten::index_select", f"{H200}; {RECSYS}"

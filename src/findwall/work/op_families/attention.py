@@ -30,6 +30,8 @@ FORMS: dict[str, _Layout] = {
     "_scaled_dot_product_efficient_attention_backward": _Layout(1, 11, True, True),
     "_scaled_dot_product_cudnn_attention": _Layout(0, 6, True),
     "_scaled_dot_product_cudnn_attention_backward": _Layout(1, 14, True, True),
+    "_scaled_dot_product_flash_attention_for_cpu": _Layout(0, 4, True),
+    "_scaled_dot_product_flash_attention_for_cpu_backward": _Layout(1, 7, True, True),
     "_scaled_dot_product_fused_attention_overrideable": _Layout(0, 5, True),
     "_cudnn_attention_forward": _Layout(0, 10, True),
     "_cudnn_attention_backward": _Layout(1, 14, True, True),

@@ -187,4 +187,27 @@ def _tokens_by(tokens: int, matrices: tuple[Tensor, ...], given: Tensor) -> Part
     )
 
 
-FAMILY = Family({**dict.fromkeys(RECURRENT_OPS, recurrent_work), **dict.fromkeys(FORMS, matmul_work)})
+# -- one layer of a recurrent network on cores, in one direction: oneDNN's -----------------------------------
+
+_LAYERS = frozenset({"mkldnn_rnn_layer", "mkldnn_rnn_layer_backward"})
+
+
+def layer_work(op: str, arguments: Arguments) -> Work:
+    given, *weights = arguments.needed(0, 1, 2, rank=_MATRIX)
+    tokens = given.elements // max(given.dims[-1], 1)
+    inputs, hidden = (_tokens_by(tokens, (one,), given) for one in weights)
+    passes = _PASSES_BACK if op.endswith("backward") else 1
+    return Work(
+        flops=passes * (inputs.flops + hidden.flops),
+        read_bytes=passes * (inputs.nbytes + hidden.nbytes),
+        math=given.math,
+    )
+
+
+FAMILY = Family(
+    {
+        **dict.fromkeys(_LAYERS, layer_work),
+        **dict.fromkeys(RECURRENT_OPS, recurrent_work),
+        **dict.fromkeys(FORMS, matmul_work),
+    }
+)
