@@ -22,7 +22,7 @@ from findwall.fixes.predict import predict
 from findwall.fixes.prescribe import prescribe
 from findwall.machine.hardware import table_ceilings
 from findwall.model.events import Kind
-from findwall.model.machine import CpuUse, Telemetry
+from findwall.model.machine import Ceilings, CpuUse, Telemetry
 from findwall.model.measured_run import HostLine, StepTimes
 from findwall.readers import read_trace
 from findwall.replay.curves import curves
@@ -91,6 +91,14 @@ def given_pages(faults: float = 4e5) -> Facts:
     cpu = replace(facts.rank.telemetry.cpu, system_busy=0.3, faults=faults)
     telemetry = replace(facts.rank.telemetry, cpu=cpu)
     return replace(facts, rank=replace(facts.rank, telemetry=telemetry))
+
+
+def in_halves(fp16: float = 1e12) -> Facts:
+    """Products of fp16 numbers on cores that multiply fp32 ones at 16 TFLOP/s."""
+    product = Drawn("", "aten::mm").given([1000, 1000], [1000, 1000], dtype="c10::Half")
+    timeline = sketch("oooo" * 3, "kKkK" * 3, "|   " * 3, kernels={"k": product}, device="")
+    known = Ceilings("Some CPU, 8 cores", "measured", flops={"fp32": 16e12, "fp16": fp16}, bandwidth=1e12)
+    return facts_of(hosts_own(timeline), device_kind="cpu", ceilings=known)
 
 
 def on_volta() -> Facts:
@@ -166,6 +174,7 @@ HELPS: dict[str, Case] = {
     "fused-loss": (lambda: drawn.over_words(131072), "3 passes over 8,192 × 131,072 logits"),
     "fused-optimizer": (at("plain_adamw"), "torch.optim.AdamW(…, fused=True)"),
     "index-select": (op_calls.taking_rows, "x.index_select(0, idx)"),
+    "full-precision": (in_halves, "multiplies fp32 numbers 16.0 times as fast as fp16"),
     "int8-weights": (at("decode_graph"), "Store the weights in int8"),
     "keep-cache": (at("empty_cache"), "30 cudaFree"),
     "keep-freed-memory": (given_pages, "MALLOC_TRIM_THRESHOLD_=4294967295 MALLOC_MMAP_MAX_=0"),
@@ -255,6 +264,7 @@ CANNOT_HELP: dict[str, Case] = {
     "fused-loss": (syncing, "no loss over logits"),
     "fused-optimizer": (at("layout_flips"), "already fused"),
     "index-select": (lambda: op_calls.taking_rows(adds_us=1000.0), "as fast as atomics"),
+    "full-precision": (lambda: in_halves(16e12), "about as fast as fp32 ones"),
     "int8-weights": (multiplying, "no 16-bit matmul waits for its weights"),
     "keep-cache": (at("odd_widths"), "from its cache"),
     "keep-freed-memory": (lambda: given_pages(400.0), "given 2 new pages"),

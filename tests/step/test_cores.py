@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from findwall.causes.compute import fast_path_off
 from findwall.causes.verdict import decide
+from findwall.examine.traced_document import diagnose_device
 from findwall.facts.facts import Facts
 from findwall.fixes import Use, all_fixes
 from findwall.model.events import Kind
 from findwall.model.machine import UNKNOWN_CEILINGS, Ceilings
 from findwall.model.measured_run import StepTimes
+from findwall.report.words import spoken
 from findwall.step.cores import computing, core_ceilings
 from sketch import Drawn, facts_of, hosts_own, sketch
 from speaking import in_words
@@ -55,6 +58,52 @@ def test_bf16_on_cores_has_a_floor() -> None:
 def test_fp32_on_cores_left_no_fast_path_off_however_fast_bf16_is() -> None:
     facts = on_cores(MATMUL, ceilings(2.2e12, 16e12))
     assert decide(facts).cause == "at-the-roof" and facts.spent_ms("fast-path-off") == 0
+
+
+HALF, BFLOAT = "c10::Half", "c10::BFloat16"
+
+
+def in_sixteen_bits(rates: dict[str, float], dtype: str = HALF, op: str = "aten::mm") -> Facts:
+    """Products of 2 GFLOP, a millisecond each; attention of a tenth of that."""
+    given = [[1000, 1000], [1000, 1000]] if op == "aten::mm" else [[1, 4, 512, 50]] * 3
+    known = Ceilings("Some CPU, 8 cores", "measured", flops=rates, bandwidth=1e12)
+    return on_cores(Drawn("", op).given(*given, dtype=dtype), known)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("fp16", HALF), ("bf16", BFLOAT)])
+def test_a_format_that_the_cores_are_slow_in_is_no_fast_path(name: str, dtype: str) -> None:
+    slow = in_sixteen_bits({"fp32": 16e12, name: 2.2e12}, dtype)
+    assert decide(slow).cause == "fast-path-off"
+    assert slow.recoverable_ms("fast-path-off") == pytest.approx(4 * (1 - 1 / 8), rel=0.02)
+    text = in_words(fast_path_off.CAUSE, slow)
+    assert f"matmuls of {name} numbers, and this CPU multiplies fp32 ones 7.3 times as fast" in text
+    assert "Keep the model and what it is given in fp32" in text
+
+
+@pytest.mark.parametrize("fp32", [1e12, 2.2e12, 3e12])
+def test_sixteen_bits_that_are_about_as_fast_left_no_fast_path(fp32: float) -> None:
+    facts = in_sixteen_bits({"fp32": fp32, "fp16": 2.2e12})
+    assert facts.spent_ms("fast-path-off") == 0 and decide(facts).cause == "at-the-roof"
+
+
+def test_a_format_that_nobody_measured_is_named() -> None:
+    facts = in_sixteen_bits({"fp32": 16e12, "bf16": 2e12})
+    assert facts.spent_ms("fast-path-off") == 0
+    text = spoken(diagnose_device(facts.run, [facts]).wall.claim)
+    assert "how fast this CPU multiplies fp16 numbers" in text and "`findwall ceilings" in text
+
+
+def test_attention_faster_than_its_format_allows_multiplies_in_fp32() -> None:
+    attention = "aten::_scaled_dot_product_flash_attention_for_cpu"  # 0.21 GFLOP
+    in_fp32 = in_sixteen_bits({"fp32": 16e12, "fp16": 0.1e12}, op=attention)
+    assert in_fp32.spent_ms("fast-path-off") == 0
+    assert in_sixteen_bits({"fp32": 16e12, "fp16": 0.3e12}, op=attention).spent_ms("fast-path-off") > 0
+
+
+def test_odd_sizes_are_nothing_to_cores() -> None:
+    odd = Drawn("", "aten::mm").given([1001, 1001], [1001, 1001], dtype=BFLOAT)
+    facts = on_cores(odd, ceilings(0.5e12, 16e12))
+    assert facts.spent_ms("misaligned-shapes") == 0 and decide(facts).cause == "slow-kernels"
 
 
 def test_what_bf16_would_give_on_cores_is_known_where_it_was_measured() -> None:

@@ -7,10 +7,10 @@ import re
 import msgspec
 import numpy as np
 
-from findwall.model.catalogue import CLASS_INDEX, FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES, WORTH_IT
+from findwall.model.catalogue import CLASS_INDEX, FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES, NEAR, WORTH_IT
 from findwall.model.events import Bool, Kind
 from findwall.model.intervals import F64, I8, I64
-from findwall.model.machine import MATH_TYPES, Ceilings
+from findwall.model.machine import MATH_TYPES, SIXTEEN_BITS, Ceilings
 from findwall.step.kernel_names import RECURRENT_KERNELS
 from findwall.step.kernel_names.name_table import H200, V100_RESNET, NameRow, NameTable
 from findwall.work.division import Rows, Shares
@@ -71,6 +71,11 @@ def floors_of(
     flops = np.where(shares.flops > 0, shares.flops, 0.0)
     done = flops / shares.saving
     compute = 1e9 * done / _ceiling(ceilings.flops, math_index)
+    in_own_format = np.ones(len(compute), bool)
+    if ceilings.of_cores:  # fused attention may multiply 16-bit numbers in fp32 there
+        fused = rows.class_index == CLASS_INDEX["attention"]
+        in_own_format = ~fused | (compute <= rows.duration)
+        compute[fused] = np.fmin(compute, 1e9 * done / ceilings.flops.get("fp32", np.nan))[fused]
     # Vector arithmetic of unknown speed is left out: bytes alone still bound it from below.
     compute = np.where(np.isnan(compute) & ((flops == 0) | ~on_tensors), 0.0, compute)
     memory = 1e9 * shares.nbytes / (ceilings.bandwidth or np.nan)
@@ -81,7 +86,8 @@ def floors_of(
     floor[np.isnan(least)] = np.nan
     few = _few_blocks(rows, least, ceilings)
     bound = _bounds(rows, compute, memory, least, few)
-    misaligned = _misaligned(rows, works, shares.work, on_tensors & (bound != LATENCY) & ~few, floor)
+    on_units = on_tensors & (not ceilings.of_cores)  # cores have no kernels that take multiples of 8 alone
+    misaligned = _misaligned(rows, works, shares.work, on_units & (bound != LATENCY) & ~few, floor)
     slow_pipe = _is_math(math_index, ("fp32",)) | (_is_math(math_index, ("fp64",)) & ~tensor_core)
     # A recurrence is held up by its order in time; cuDNN's kernels for it have no TF32 form.
     recurrent = rows.by_name(slice(None), lambda name: RECURRENT_KERNELS.read(name.lower()) is not None)
@@ -91,6 +97,9 @@ def floors_of(
     thin = rows.by_name(slice(None), lambda name: _THIN.search(name.lower()) is not None)
     blind &= (rows.duration > TOO_SMALL_NS) & ~recurrent & ~thin & called
     fast_off, better = _fast_path_by_name(blind, fast_off, better, rows.duration, ceilings)
+    if ceilings.of_cores:
+        candidates = on_tensors & in_own_format & (bound == COMPUTE)
+        fast_off, better = _wider_path(candidates, math_index, flops, shares.nbytes, rows.duration, ceilings)
     better = np.where(misaligned, floor, better)
     return Floors(
         floor, bound, misaligned, fast_off, better, _above_spec(rows, shares, done, math_index, ceilings)
@@ -156,6 +165,25 @@ def _fast_path(
     reach = np.maximum(1e9 * flops / ceilings.flops[fast], memory)
     better[candidates] = np.fmin(reach, duration)[candidates]
     return candidates, better
+
+
+WIDER = 2.0  # times the bytes that the same numbers take in fp32
+
+
+def _wider_path(
+    candidates: Bool, math_index: I8, flops: F64, nbytes: F64, duration: F64, ceilings: Ceilings
+) -> tuple[Bool, F64]:
+    """16-bit products on cores that do fp32 ones faster, though those move twice the bytes."""
+    found, better = np.zeros(len(flops), bool), np.full(len(flops), np.nan)
+    memory = 1e9 * WIDER * nbytes / (ceilings.bandwidth or np.nan)
+    for now in SIXTEEN_BITS:
+        fast = fast_format(ceilings, now)
+        if fast is not None:
+            reach = np.fmax(1e9 * flops / ceilings.flops[fast], memory)
+            mine = candidates & _is_math(math_index, (now,)) & (reach < NEAR * duration)
+            better[mine] = reach[mine]
+            found |= mine
+    return found, better
 
 
 def _above_spec(rows: Rows, shares: Shares, done: F64, math_index: I8, ceilings: Ceilings) -> Bool:

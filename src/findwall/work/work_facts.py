@@ -18,7 +18,7 @@ from findwall.model.causes import cause_index
 from findwall.model.claims import Claim
 from findwall.model.events import Bool, Timeline
 from findwall.model.intervals import F64, I8, I64
-from findwall.model.machine import MATH_TYPES, Ceilings
+from findwall.model.machine import MATH_TYPES, SIXTEEN_BITS, Ceilings
 from findwall.step.step_facts import StepFacts
 from findwall.units import NS_PER_S
 
@@ -157,10 +157,14 @@ START_NS = 5000.0
 TOO_SMALL_NS = 2 * START_NS
 
 
-def fast_format(ceilings: Ceilings) -> str | None:
-    """The format in which tensor cores do fp32 products, the nearest to fp32 that is worth it; None where
-    none is. TF32 is no faster than fp32 on many cards that have it."""
-    worth = (1 + MAJORITY_SHARE) * ceilings.flops.get("fp32", np.inf)
-    # Every GPU with tensor cores has TF32 or fp16, and no CPU does.
-    formats = ("tf32", "bf16") if "tf32" in ceilings.flops else ("fp16",)
+def fast_format(ceilings: Ceilings, now: str = "fp32") -> str | None:
+    """The format in which the device does products that a job does in another, the nearest that is worth it;
+    None where none is. Tensor cores do fp32 ones in TF32 or 16 bits, and TF32 is no faster than fp32 on many
+    cards that have it. Cores that lack arithmetic in 16 bits do such products in fp32."""
+    formats: tuple[str, ...]
+    if ceilings.of_cores:
+        formats = ("fp32",) if now in SIXTEEN_BITS else ()
+    else:  # every GPU with tensor cores has TF32 or fp16
+        now, formats = "fp32", ("tf32", "bf16") if "tf32" in ceilings.flops else ("fp16",)
+    worth = (1 + MAJORITY_SHARE) * ceilings.flops.get(now, np.inf)
     return next((name for name in formats if ceilings.flops.get(name, 0.0) >= worth), None)

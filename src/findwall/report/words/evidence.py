@@ -41,6 +41,11 @@ def _vector_units(claim: Claim) -> str:
     return f"{carrier(claim)}: {fill(text, claim)}{_at(claim)}"
 
 
+def _slow_format(claim: Claim) -> str:
+    text = "{now}, {calls:calls}, {ms:ms}[[; {floor_ms:ms} at this CPU's ceiling in {fast}]]"
+    return f"{carrier(claim)}: {fill(text, claim)}{_at(claim)}"
+
+
 def _copy(claim: Claim) -> str:
     first = claim.names.get("shapes", "")
     sign = ", " if ", " in first else "·"
@@ -118,6 +123,7 @@ def _ranks_wait(claim: Claim) -> str:
 WORDS: dict[str, Words] = {
     "evidence/kernel": _kernel,
     "evidence/vector-units": _vector_units,
+    "evidence/slow-format": _slow_format,
     "evidence/copy": _copy,
     "evidence/wait": _wait,
     "evidence/silence": _silent,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from findwall.model.claims import Claim
+from findwall.model.claims import Claim, listed
 from findwall.report.words import Words, fill, number, spoken
 from findwall.report.words.amounts import NAMED, at
 
@@ -66,6 +66,22 @@ def _from_fp64(claim: Claim) -> str:
         where=at(claim),
         switch=" and `torch.set_float32_matmul_precision('high')`" if times["tf32"] else "",
         rates=f", and this {claim.figures['device_word']} multiplies {faster}" if faster else "",
+    )
+
+
+def _float(claim: Claim) -> str:
+    how = "Keep the model and what it is given in fp32 (`.float()`, and no `.to()` or `.half()` to {format})"
+    spent = ["{moved_ms:per_step} goes to products in {format}{where}"]
+    if claim.figures["moved_ms"] is None:
+        spent = []
+    if claim.figures["casts_ms"] is not None:
+        how = "Take `torch.autocast` out on this CPU, so that the model runs in fp32"
+        spent.append("{casts_ms:per_step} goes to casts")
+    return fill(
+        f"{how}: {listed(spent)}, and this CPU multiplies fp32 numbers {{times:.1f}} times as fast as "
+        "{format}[[; bfloat16 is {bf16_times:.1f} times as fast as fp32 again]].",
+        claim,
+        where=at(claim),
     )
 
 
@@ -146,6 +162,14 @@ WORDS: dict[str, Words] = {
     "tf32/both": (
         f"Put `{_MATMULS}; {_CONVOLUTIONS}{_MOVES}matmuls and convolutions moves to the tensor cores."
     ),
+    "full-precision/gpu": "the job runs on a GPU, which is fast in 16 bits",
+    "full-precision/none": "no matmul or convolution of 16-bit numbers takes time in this step",
+    "full-precision/as-fast": "this CPU multiplies {format} numbers about as fast as fp32 ones, or faster",
+    "full-precision/no-arithmetic": "the {format} matmuls wait for memory, and fp32 is twice the bytes",
+    "full-precision/unmeasured": (
+        "how fast this CPU multiplies {format} numbers is unknown: `findwall ceilings --device cpu --refresh`"
+    ),
+    "full-precision/float": _float,
     "fewer-casts/none": "no tensor changes its number format in the step",
     "fewer-casts/drop": _fewer_casts,
     "size/pad": "{from} → {to} (next multiple of {multiple})",

@@ -89,6 +89,15 @@ def _vector_units(claim: Claim) -> str:
     return fill(f"{{opening}} goes to {{now}} {what} on the vector units, {faster}", claim)
 
 
+def _on_cores(claim: Claim) -> str:
+    what = work(claim).replace("kernels", "ops")
+    return fill(
+        f"{{opening}} goes to {what} of {{now}} numbers, and this CPU multiplies {{fast}} ones "
+        "{ratio:.1f} times as fast",
+        claim,
+    )
+
+
 def _slow_kernels(claim: Claim) -> str:
     return fill(
         f"{{opening}} goes to {work(claim)} that stay under {{roof_share:share}} of this {{gpu}}'s ceiling"
@@ -161,6 +170,8 @@ WORDS: dict[str, Words] = {
     "misaligned-shapes/fall-back": _misaligned,
     "advise/pad-shapes": _pad,
     "fast-path-off/vector-units": _vector_units,
+    "fast-path-off/on-cores": _on_cores,
+    "advise/full-precision": "keep the model and what it is given in fp32 (.float(), without autocast)",
     "advise/fp16-autocast": FROM_FP64
     + "run the model under fp16 autocast with a GradScaler (this GPU has no TF32)",
     "advise/bf16-autocast": FROM_FP64
