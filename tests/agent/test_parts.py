@@ -91,6 +91,31 @@ def test_the_sampler_asks_for_the_interpreter_lock_sooner_and_only_while_it_look
     assert sys.getswitchinterval() == patience
 
 
+def sort(numbers: list[int]) -> list[int]:
+    return sorted(numbers)
+
+
+def add_up(numbers: list[int]) -> int:
+    total = 0
+    for one in numbers:
+        total += one * one
+    return total
+
+
+def test_the_sampler_tells_one_long_call_from_a_loop():
+    numbers = [at * 7919 % 100_003 for at in range(100_000)]
+    sampler = LineSampler(threading.get_ident())
+    for step in range(100_000):
+        if step == 1:
+            sampler.start()  # where a step ends
+        sort(numbers)
+        add_up(numbers)
+        if step > 1 and sampler.finished:
+            break
+    told = {line.function: (line.looped, line.once) for line in sampler.lines()}
+    assert told["sort"] == (False, True) and told["add_up"] == (True, False)
+
+
 def test_libraries_and_generated_code_are_not_the_persons_own():
     for file in ("/x/site-packages/torch/a.py", "<string>", "/tmp/torchinductor_me/ab/cab.py", os.__file__):
         assert is_library(file)

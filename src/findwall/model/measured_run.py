@@ -80,6 +80,7 @@ class HostLine(msgspec.Struct, frozen=True):
     inside: str = ""  # "linear.py:forward": what of a library it stood in, if anything
     routine: str = ""  # "numpy.random.choice": what of a library its source calls on arrays, or to draw
     looped: bool | None = None  # whether a loop within the step holds it; None: its source is unknown
+    once: bool | None = None  # whether a step comes to it once; None: its source does not tell
 
 
 class Elapsed(msgspec.Struct, frozen=True):

@@ -126,6 +126,7 @@ class Line(msgspec.Struct):
     inside: str = ""  # the innermost function, where it is another one
     routine: str = ""  # of a library, public, that its source calls: "numpy.random.choice"
     looped: bool | None = None  # whether a loop within the step holds it; None: nobody knows its source
+    once: bool | None = None  # whether a step comes to it once; None: its source does not tell
 
 
 class Trace(msgspec.Struct):

@@ -237,7 +237,7 @@ def _read_ranks(path: Path, notes: list[str]) -> list[tuple[Path, Measurement]]:
 
 def _lines(rank: Measurement) -> tuple[HostLine, ...]:
     return tuple(
-        HostLine(line.place, line.function, line.share, line.inside, line.routine, line.looped)
+        HostLine(line.place, line.function, line.share, line.inside, line.routine, line.looped, line.once)
         for line in rank.host_lines
     )
 

@@ -1,13 +1,18 @@
-"""What the source tells of a line on which the host stood: a library's routine that it calls, and whether a
-loop within the step holds it. No text is kept, only the routine's public name."""
+"""What the source tells of a line on which the host stood: a library's routine that it calls, whether a loop
+within the step holds it, and whether a step comes to it once. No text is kept, only a routine's public name.
+
+A loop that holds the point at which steps end runs over the steps: it is none within them.
+"""
 
 from __future__ import annotations
 
 import ast
+import sys
 import tokenize
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 MOST_BYTES = 1_000_000  # of a file
 ROUTINES = frozenset(
@@ -19,6 +24,15 @@ DRAWS = frozenset(
 GENERATORS = frozenset(("numpy.random.default_rng", "numpy.random.RandomState", "random.Random"))
 LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.AsyncFor)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+class Stand(NamedTuple):
+    """A line of the person's own code that is running."""
+
+    file: str
+    line: int
+    function: str = ""
+    called_directly: bool = True  # by the line that led here, with no library between
 
 
 def routine_at(file: str, line: int) -> str:
@@ -34,19 +48,67 @@ def routine_at(file: str, line: int) -> str:
     return ""
 
 
-def is_looped(places: Iterable[tuple[str, int]]) -> bool | None:
-    """Whether a loop holds one of the lines that led here, but for that over the steps, which runs the
-    backward pass too; None where nobody knows their text."""
+def is_looped(way: Iterable[Stand], ends: Iterable[Stand] = ()) -> bool | None:
+    """Whether a loop within the step holds one of the lines that led here; None where nobody knows their
+    text. `ends`: the lines that are running where a step ends."""
     found: bool | None = None
-    for file, line in places:
-        tree = _tree(file)
+    for stand in way:
+        tree = _tree(stand.file)
         if tree is None:
             return None
-        inside = _at(tree, line, (*LOOPS, *FUNCTIONS))
-        functions = [at for at, one in enumerate(inside) if isinstance(one, FUNCTIONS)]
-        loops = inside[functions[-1] + 1 if functions else 0 :]
-        found = bool(found) or any(not _runs_backward(one) for one in loops)
+        found = bool(found) or any(not _is_over_steps(one, stand.file, ends) for one in _loops(tree, stand))
     return found
+
+
+def comes_once(way: Sequence[Stand], ends: Sequence[Stand]) -> bool | None:
+    """Whether a step comes to this line once: neither it nor any line that led here, each of which calls the
+    function by its name, stands in a loop within the step. None where the source does not tell."""
+    over = _over_steps(ends)
+    for stand, before in zip(way, (*way[1:], None), strict=True):
+        looped = is_looped([stand], ends)
+        if looped or looped is None:
+            return None if looped is None else False
+        lines = over.get((stand.file, stand.function))
+        if lines is not None:
+            return True if stand.line in lines else None
+        if before is None or not stand.called_directly or not _names(before, stand.function):
+            return None
+    return None
+
+
+def _over_steps(ends: Sequence[Stand]) -> dict[tuple[str, str], range]:
+    """The functions that are running where a step ends, up to the one that loops over steps, and which of
+    their lines a step goes through; none where no loop of the person's own is around."""
+    found: dict[tuple[str, str], range] = {}
+    for stand in ends:
+        tree = _tree(stand.file)
+        loops = _loops(tree, stand) if tree is not None else []
+        if loops:
+            first, last = _lines(loops[-1])
+            return found | {(stand.file, stand.function): range(first, last + 1)}
+        found[stand.file, stand.function] = range(1, sys.maxsize)
+    return {}
+
+
+def _names(stand: Stand, function: str) -> bool:
+    """Whether a line calls a function by its name."""
+    tree = _tree(stand.file)
+    calls = _at(tree, stand.line, (ast.Call,)) if tree is not None else []
+    called = [one.func for one in calls if isinstance(one, ast.Call)]
+    return any(getattr(one, "attr", getattr(one, "id", "")) == function for one in called)
+
+
+def _loops(tree: ast.AST, stand: Stand) -> list[ast.AST]:
+    """The loops of a function that hold one of its lines."""
+    inside = _at(tree, stand.line, (*LOOPS, *FUNCTIONS))
+    functions = [at for at, one in enumerate(inside) if isinstance(one, FUNCTIONS)]
+    return inside[functions[-1] + 1 if functions else 0 :]
+
+
+def _is_over_steps(loop: ast.AST, file: str, ends: Iterable[Stand]) -> bool:
+    """Whether steps end in a loop, or it runs the backward pass."""
+    first, last = _lines(loop)
+    return _runs_backward(loop) or any(one.file == file and first <= one.line <= last for one in ends)
 
 
 def _at(tree: ast.AST, line: int, kinds: tuple[type[ast.AST], ...]) -> list[ast.AST]:
@@ -60,6 +122,10 @@ def _at(tree: ast.AST, line: int, kinds: tuple[type[ast.AST], ...]) -> list[ast.
                 if isinstance(child, kinds):
                     found.append(child)
     return found
+
+
+def _lines(node: ast.AST) -> tuple[int, int]:
+    return getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
 
 
 def _runs_backward(loop: ast.AST) -> bool:

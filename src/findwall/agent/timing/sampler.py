@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from types import FrameType
 
-from findwall.agent.timing.line_source import forget, is_looped, routine_at
+from findwall.agent.timing.line_source import Stand, comes_once, forget, is_looped, routine_at
 from findwall.agent.timing.thread_stacks import look
 from findwall.model.measurement import Line
 
@@ -56,11 +56,15 @@ class LineSampler:
         self._period = max(SAMPLE_PERIOD_S, seconds / self._wanted)
         self._stop = threading.Event()
         self._seen: Counter[tuple[str, int, str, str]] = Counter()
-        self._ways: dict[tuple[str, int, str, str], tuple[tuple[str, int], ...]] = {}  # lines that led there
+        self._ways: dict[tuple[str, int, str, str], tuple[Stand, ...]] = {}  # lines that led there
+        self._ends: tuple[Stand, ...] = ()
         self.samples = 0
         self._thread = threading.Thread(target=self._sample, name="findwall-lines", daemon=True)
 
     def start(self) -> None:
+        """Called where a step ends, on the job's own thread, it learns which lines those are."""
+        if threading.get_ident() == self._thread_id:
+            self._ends = _way(sys._getframe())
         self._thread.start()
 
     @property
@@ -129,22 +133,25 @@ class LineSampler:
         forget()
         return found
 
-    def _source(self, place: tuple[str, int, str, str]) -> tuple[str, bool | None]:
+    def _source(self, place: tuple[str, int, str, str]) -> tuple[str, bool | None, bool | None]:
         """What the source tells of a line, where anybody can read it."""
+        way = self._ways.get(place, ())
         try:
-            return routine_at(*place[:2]), is_looped(self._ways.get(place, ()))
+            return routine_at(*place[:2]), is_looped(way, self._ends), comes_once(way, self._ends)
         except Exception:  # noqa: BLE001 - fail open: a job's file may be anything
-            return "", None
+            return "", None, None
 
 
-def _way(frame: FrameType) -> tuple[tuple[str, int], ...]:
+def _way(frame: FrameType) -> tuple[Stand, ...]:
     """The lines of the person's own code that are running, the innermost first."""
-    found: list[tuple[str, int]] = []
+    found: list[Stand] = []
     walk: FrameType | None = frame
     while walk is not None:
-        if not is_library(walk.f_code.co_filename):
-            found.append((walk.f_code.co_filename, walk.f_lineno or 0))
-        walk = walk.f_back
+        code, before = walk.f_code, walk.f_back
+        if not is_library(code.co_filename):
+            direct = before is not None and not is_library(before.f_code.co_filename)
+            found.append(Stand(code.co_filename, walk.f_lineno or 0, code.co_name, direct))
+        walk = before
     return tuple(found)
 
 
