@@ -26,6 +26,7 @@ from findwall.model.machine import Ceilings, CpuUse, Telemetry
 from findwall.model.measured_run import HostLine, StepTimes
 from findwall.readers import read_trace
 from findwall.replay.curves import curves
+from findwall.step.step_facts import Called
 from findwall.units import ms
 from fixes import drawn, filter_calls, loop_calls, memory_rewrites, op_calls
 from fixes.recorded import TRUTH, as_collectives, job, on_another_gpu, with_cause
@@ -110,6 +111,14 @@ def stood_on(*lines: tuple[str, str]) -> Facts:
     """A host that keeps the device waiting, and was seen on these lines, inside those library functions."""
     seen = tuple(HostLine(place, "overlap", 0.4, inside) for place, inside in lines)
     return facts_of(job("json_logging").timeline, step_ms=31.8, host_lines=seen)
+
+
+def calling(once: bool | None = True) -> Facts:
+    """A host that keeps the device waiting, on a line that a step comes to once."""
+    facts = stood_on()
+    called = Called([], np.full(len(facts.timeline.events), -1, np.int64))
+    line = HostLine("replay.py:58", "draw", 0.8, looped=once is not True, once=once)
+    return replace(facts, rank=replace(facts.rank, host_lines=(line,)), called=called)
 
 
 def multiplying(device: str = "NVIDIA H200") -> Facts:
@@ -200,6 +209,7 @@ HELPS: dict[str, Case] = {
     "remove-sync": (syncing, "aten::item"),
     "sdpa": (at("bias_attention"), "scaled_dot_product_attention"),
     "smaller-model": (at("decode_graph"), "at the roof"),
+    "shorter-host-calls": (calling, "Have the calls at replay.py:58 (draw, about 25.4 ms) do less"),
     "sorted-index": (at("graph_messages"), "index_add"),
     "static-shapes": (at("changing_lengths"), "3 compilations of 1 function"),
     "tf32": (at("accelerate_fp32"), "torch.set_float32_matmul_precision('high')"),
@@ -290,6 +300,7 @@ CANNOT_HELP: dict[str, Case] = {
     "remove-sync": (at("odd_widths"), "no synchronisation"),
     "sdpa": (at("odd_widths"), "no attention"),
     "smaller-model": (at("plain_adamw"), "of the step is at the roof"),
+    "shorter-host-calls": (lambda: calling(None), "no line was seen on which the host works long"),
     "sorted-index": (at("odd_widths"), "neither gathers nor scatters"),
     "static-shapes": (at("odd_widths"), "compiles nothing"),
     "tf32": (at("odd_widths"), "already run in bf16"),

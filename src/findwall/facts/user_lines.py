@@ -11,12 +11,14 @@ from collections.abc import Iterable
 import msgspec
 
 from findwall.facts.facts import Facts
-from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.claims import Claim, Evidence
 from findwall.model.events import Kind
 from findwall.model.measured_run import HostLine
-from findwall.step.call_names import LIBRARY, PROFILED_FRAME, is_own
-from findwall.step.step_facts import StepFacts
+from findwall.step.call_names import LIBRARY, PROFILED_FRAME, in_window, is_own
+from findwall.step.called_ops import heads_of
+from findwall.step.step_facts import StepFacts, found_once
+from findwall.units import ms
 
 # Both chosen by hand, not calibrated.
 LINES_SHOWN = 2  # of the sampler's: one row of evidence is left for the trace
@@ -115,6 +117,42 @@ def loops_call_routines(facts: StepFacts) -> bool:
     )
 
 
+class LongCall(msgspec.Struct, frozen=True):
+    """A line that a step comes to once, and on which the host works without torch's ops: what it calls takes
+    that long in one go."""
+
+    place: str
+    function: str
+    ms: float  # a step
+
+
+@found_once
+def long_calls(facts: Facts) -> list[LongCall]:
+    """The longest first, where they are most of the host's own work. A line's operators and a library's
+    routines in C show as that line; so do torch's ops, and what those take, as the trace tells, is left out."""
+    if facts.called is None:
+        return []
+    own = [line for line in facts.rank.host_lines if not _RUNS_OPS.search(line.inside)]
+    seen = [line for line in _by_share(own) if line.once and not LIBRARY.search(line.place)]
+    step, ops = ms(facts.step), _ops_at(facts)
+    found = [LongCall(one.place, one.function, one.share * step - ops.get(one.place, 0.0)) for one in seen]
+    whole = {one.place: one.share * step for one in seen}
+    found = [one for one in found if one.ms > max(MAJORITY_SHARE * whole[one.place], MENTION_SHARE * step)]
+    if sum(one.ms for one in found) < MAJORITY_SHARE * facts.spent_ms("host-work"):
+        return []
+    return sorted(found, key=lambda one: -one.ms)
+
+
+def _ops_at(facts: Facts) -> dict[str, float]:
+    """What the ops that each line called take of the host, in ms a step."""
+    events, found = facts.timeline.events, dict[str, float]()
+    for row in in_window(facts, heads_of(facts)).tolist():
+        place = _seen_at(facts, row)
+        if place is not None:
+            found[place] = found.get(place, 0.0) + ms(float(events.duration[row])) / facts.steps.count
+    return found
+
+
 def saving_ms(facts: StepFacts) -> float:
     """Of the mean step: checkpoints being written, as far as a run timed that."""
     timed = facts.rank.step_times
@@ -130,11 +168,11 @@ def _sampled(facts: StepFacts, between_ops: bool) -> list[HostLine]:
 
 
 def _by_share(lines: Iterable[HostLine]) -> list[HostLine]:
-    known: dict[tuple[str, str], tuple[str, bool | None]] = {}
+    known: dict[tuple[str, str], tuple[str, bool | None, bool | None]] = {}
     shares: dict[tuple[str, str], float] = {}  # one line may have been seen in several functions it calls
     for line in lines:
         shares[line.place, line.function] = shares.get((line.place, line.function), 0.0) + line.share
-        known[line.place, line.function] = (line.routine, line.looped)
+        known[line.place, line.function] = (line.routine, line.looped, line.once)
     found = sorted(shares, key=lambda key: (bool(LIBRARY.search(key[0])), -shares[key]))
     return [
         HostLine("/".join(key[0].split("/")[-2:]), key[1], min(shares[key], 1.0), "", *known[key])

@@ -20,7 +20,8 @@ where it trains many models one by one, vectorise-loop where it is a loop, devic
 makes the next batch, omp-threads where it waits for a core, scan-loop where each round needs the one before,
 make-on-device where it draws numbers to copy them, loop-on-device where the loop asks the device for sizes.
 convert-at-once where a tensor is made of a list, number by number. freeze-gc where the silence is the
-garbage collector's. debug-off where tracebacks are kept, linalg-route where a routine of linear algebra is
+garbage collector's. shorter-host-calls where one call of a library takes that long.
+debug-off where tracebacks are kept, linalg-route where a routine of linear algebra is
 what the host is busy with.
 """
 
@@ -32,6 +33,7 @@ import numpy as np
 from findwall.causes import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Figure, Told, known, lines
 from findwall.facts.user_lines import (
     Frame,
+    long_calls,
     loops_in_python,
     parse_frame,
     routines_called,
@@ -93,6 +95,8 @@ def says(facts: Facts) -> Told:
         fact = (where or silences[0]).claim("host-work/silence", {"unseen": unseen, "recorder": recorder})
     if routines_called(facts) and "make-on-device" not in facts.refused:
         return Told(fact, Claim("advise/make-on-device"))
+    if line is not None and any(one.place == line.place for one in long_calls(facts)):
+        return Told(fact, Claim("advise/shorter-host-calls"))
     # Beside Python in a thread no kernel is issued.
     return Told(fact, Claim("host-work/elsewhere", {"process": loops_in_python(facts)}))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from findwall.model.claims import Claim
+from findwall.model.claims import Claim, listed
 from findwall.report.words import MORE_THAN_ONCE, Words, fill, number, per_step, spoken
 from findwall.report.words.amounts import NAMED, at
 from findwall.units import format_bytes
@@ -93,6 +93,15 @@ def _seen_at(claim: Claim) -> str:
         "{waits_ms:per_step}.",
         claim,
         lines=" and ".join(map(spoken, claim.parts[:NAMED])),
+    )
+
+
+def _shorter_calls(claim: Claim) -> str:
+    lines = listed([spoken(part) for part in claim.parts[:NAMED]])
+    each = "it" if len(claim.parts) == 1 else "each"
+    return (
+        f"Have the calls at {lines} do less: a step comes to {each} once, in no loop. Give them fewer "
+        "numbers, keep what stays the same, or do it ahead of the step in a worker."
     )
 
 
@@ -283,6 +292,10 @@ WORDS: dict[str, Words] = {
     "loop-on-device/none": "no loop asks the device for sizes round after round",
     "loop-on-device/multiplies": "each round of the loop multiplies matrices, which takes work of its own",
     "loop-on-device/few": "the rounds that ask for sizes launch little of the step",
+    "shorter-host-calls/none": "the host does no long work of its own in the step",
+    "shorter-host-calls/unseen": "no line was seen on which the host works long in one call per step",
+    "shorter-host-calls/at": _shorter_calls,
+    "call/of": "{places[0]} ({function}, about {ms:ms})",
     "vectorise-loop/one-call": _one_call,
     "vectorise-loop/none": "no loop of Python keeps the device waiting",
     "vectorise-loop/called-often": (

@@ -164,6 +164,8 @@ WORDS: dict[str, Words] = {
     "host-work/computes": "{waiting} while the host computes on its own tensors, in {computes}",
     "host-work/on-device": "do it on the device, or ahead of the step in another process",
     "host-work/nowhere": OWN_WORK + ", in a place the trace does not name",
+    "advise/shorter-host-calls": "give that call fewer numbers, keep what does not change, or do it in a "
+    "worker beside the step",
     "host-work/elsewhere": "do it with ops on whole tensors, less often, or in another "
     "[[{process:if}process||thread]]",
     "graph-breaks/leaves": "{waiting} because the compiled model leaves its graph {times:times} per step",
