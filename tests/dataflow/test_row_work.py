@@ -147,6 +147,14 @@ def test_behind_the_work_rows_are_as_wide_as_its_results(tmp_path: Path) -> None
         assert carried[named(flow, f"aten::{name}")[0]] == pytest.approx(1 / share)
 
 
+def test_rows_that_all_differ_may_lie_side_by_side(tmp_path: Path) -> None:
+    """What makes little of them could as well be given them before: nothing was repeated."""
+    parts = Parts()
+    beside = torch.rand(ROWS, WIDTH)
+    flow = flow_of(lambda: parts.of_two(torch.cat([parts.x, beside], 1)).sum().backward(), tmp_path)
+    assert row_work(flow).carried == {}
+
+
 def test_rows_that_are_fetched_for_two_layers_are_fetched_twice_behind_them(tmp_path: Path) -> None:
     parts = Parts()
 

@@ -278,10 +278,12 @@ class _Rows(RowOps):
         told = [self._told(part) for part in parts]
         if not all(self._is_within(head, repeater) for _, repeater in told):
             return ALL, -1
+        share = sum(one * part.shape[-1] for (one, _), part in zip(told, parts, strict=True)) / rows.shape[-1]
+        if share == ALL:
+            return ALL, -1
         self._of_several.add(head)
         brought = [self._brought(self.writer_of.get(part.use, -1)) for part in parts]
         self._through[head] = {by}.union(*brought)
-        share = sum(one * part.shape[-1] for (one, _), part in zip(told, parts, strict=True)) / rows.shape[-1]
         return share, min(told)[1]
 
     def _is_within(self, head: int, by: int) -> bool:
