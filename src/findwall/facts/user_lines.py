@@ -129,7 +129,7 @@ class LongCall(msgspec.Struct, frozen=True):
 @found_once
 def long_calls(facts: Facts) -> list[LongCall]:
     """The longest first, where they are most of the host's own work. A line's operators and a library's
-    routines in C show as that line; so do torch's ops, and what those take, as the trace tells, is left out."""
+    routines in C show as that line; so do torch's ops, and what those take by the trace is left out."""
     if facts.called is None:
         return []
     own = [line for line in facts.rank.host_lines if not _RUNS_OPS.search(line.inside)]

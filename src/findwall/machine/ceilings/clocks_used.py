@@ -94,8 +94,8 @@ class Allowance:
     # The long runs (five math types, copy, read, write) may take about two thirds of the whole.
     SUSTAINED_S = 2.0
     LONG_RUNS = 8
-    # Of the whole, for all runs of one burst on the cores. Chosen by hand: the bursts of three math types, each
-    # with its search for a size, and of the memory then take half at worst.
+    # Of the whole, for all runs of one burst on the cores. Chosen by hand: the bursts of three math types,
+    # each with its search for a size, and of the memory then take half at worst.
     BURST_SHARE = 0.04
 
     def __init__(self, total_s: float, now: Now = time.perf_counter) -> None:
