@@ -25,6 +25,7 @@ from math import sqrt
 
 import numpy as np
 
+from findwall.facts.host_cores import cores_in_use
 from findwall.facts.number_formats import NARROW_BYTES, WIDE_BYTES, value_bytes
 from findwall.facts.user_lines import line_of
 from findwall.fixes import (
@@ -80,10 +81,12 @@ def use(facts: Facts) -> Outcome:
     }
     dropped = gone(facts, casts)
     best = to_floor(facts, slow) + dropped
-    likely = to_floor(facts, slow, sqrt(SMALL_PRODUCT_LOSS) * facts.atoms.floor[slow]) + dropped
+    used = cores_in_use(facts)
+    floor = facts.atoms.floor[slow] / (used.share if used is not None else 1.0)  # on the threads it has
+    likely = to_floor(facts, slow, sqrt(SMALL_PRODUCT_LOSS) * floor) + dropped
     wider = np.setdiff1d(np.union1d(narrow, _others(facts)), np.union1d(slow, casts))
     wider = np.unique(rows_of(facts, wider))
-    worst = to_floor(facts, slow, SMALL_PRODUCT_LOSS * facts.atoms.floor[slow])
+    worst = to_floor(facts, slow, SMALL_PRODUCT_LOSS * floor)
     worst += Change((Scale(wider, np.full(len(wider), TWICE_THE_BYTES)),))
     worst += dropped if under_autocast else Change()
     return Use(
