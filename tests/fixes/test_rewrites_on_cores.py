@@ -83,7 +83,7 @@ def with_ceilings(facts: Facts, flops: float, bandwidth: float = 1e10) -> Facts:
 def test_a_scan_down_long_columns_is_turned(scan: str) -> None:
     facts = on_a_memory_of(1e13, steps.scanned(scan))  # so fast that turning takes next to nothing
     found = FIXES["scan-innermost"].advise(facts)
-    assert isinstance(found, Use) and found.likely is None and not found.may
+    assert isinstance(found, Use) and predict(facts, {"scan-innermost": found}) is None
     assert step_at_best(FIXES["scan-innermost"], found, facts) < 0.95 * facts.step
     said = in_words(found)
     assert f".contiguous().{scan}(-1)" in said and "cache lines" in said and "thread" not in said
