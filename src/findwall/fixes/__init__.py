@@ -198,7 +198,7 @@ class Fix(msgspec.Struct, frozen=True):
     plainer: tuple[
         str, ...
     ] = ()  # other ways to the same end that ask for less: a switch, another op, no graph
-    of_anything: bool = False  # it can be said of whatever is slow, and its bound is not what it gives
+    of_anything: bool = False  # it can be said of whatever is slow: what was found in the job goes before it
 
     def advise(self, facts: Facts) -> Outcome:
         """How to make it in this job, or why not."""

@@ -42,12 +42,7 @@ class Candidate(msgspec.Struct, frozen=True):
     basis: Basis | None = None  # what that rests on
     least: float | None = None  # the step at best, ms; None where that is not known
     is_blind: bool = False  # so much of it that the bound is not known either
-    on_cores: bool = False  # where curves tell what ops take on another kind of device
-
-    @property
-    def known(self) -> Range | None:
-        """The prediction, where this device bears it out."""
-        return None if self.on_cores and self.basis == "curves" else self.predicted
+    on_cores: bool = False  # where most have a bound alone
 
     @property
     def is_found(self) -> bool:

@@ -30,17 +30,16 @@ def ranked(chosen: list[tuple[Candidate, str]], cause: str | None) -> list[tuple
 def _by_step(chosen: list[tuple[Candidate, str]], cause: str | None) -> list[tuple[Candidate, str]]:
     """The shortest step first that is sure, the upper end of its interval; of those that are alike what moves
     the wall, in the order it was chosen. A bound promises nothing: a fix of the wall that has only that goes
-    before what can hardly be as short, and whatever else has only that comes last. On cores a figure from
-    another device is worth no more than a bound."""
-    ends = [one.known.high or inf for one, _ in chosen if one.known is not None]
+    before what can hardly be as short, and whatever else has only that comes last."""
+    ends = [one.predicted.high or inf for one, _ in chosen if one.predicted is not None]
     shortest = min(ends, default=inf)
 
     def place(pair: tuple[Candidate, str]) -> tuple[int, bool]:
-        high = pair[0].known.high if pair[0].known is not None else None
+        high = pair[0].predicted.high if pair[0].predicted is not None else None
         return int(log((high or inf) / shortest) / log(ALIKE)) if high else 0, pair[1] != cause
 
-    found = sorted((pair for pair in chosen if pair[0].known is not None), key=place)
-    bounded = [pair for pair in chosen if pair[0].known is None]
+    found = sorted((pair for pair in chosen if pair[0].predicted is not None), key=place)
+    bounded = [pair for pair in chosen if pair[0].predicted is None]
     for pair in sorted(bounded, key=lambda pair: _among_bounds(pair[0], pair[1] != cause)):
         behind = (
             at for at, other in enumerate(found) if pair[1] == cause and _goes_before(pair[0], *other, cause)
@@ -59,13 +58,14 @@ def _among_bounds(one: Candidate, moves_other: bool) -> tuple[bool, bool, bool, 
 
 def _goes_before(bounded: Candidate, other: Candidate, moved: str, cause: str | None) -> bool:
     """Whether a fix of the wall that has only a bound goes before one that has more: its step is surely
-    longer. What may not be possible does not go before what moves the wall too, and surely is."""
-    if bounded.least is None or bounded.fix.of_anything or other.known is None:
+    longer. What may not be possible does not go before what moves the wall too, and surely is; but before
+    what is said of anything."""
+    if bounded.least is None or bounded.fix.of_anything or other.predicted is None:
         return False
     if bounded.on_cores and not bounded.is_found and other.is_found:
         return False
-    longer = (other.known.low or 0.0) > bounded.least
-    return longer and (not bounded.outcome.condition or moved != cause)
+    longer = (other.predicted.low or 0.0) > bounded.least
+    return longer and (not bounded.outcome.condition or moved != cause or other.fix.of_anything)
 
 
 def _is_as_good_and_plainer(one: Candidate, other: Candidate) -> bool:

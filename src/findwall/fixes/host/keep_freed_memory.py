@@ -116,4 +116,5 @@ FIX = Fix(
     (unless("keep-freed-memory/on-gpu", lambda facts: not on_cores(facts), obvious=True),),
     apply=apply,
     patch=patch,
+    of_anything=True,
 )
