@@ -32,7 +32,6 @@ from findwall.model.intervals import F64, I64
 from findwall.work.work_facts import WorkFacts
 
 ALL, NOTHING = 1.0, 0.0
-WHOLE = ("gradients", "unread", "always", "twice")  # kinds of which nothing has to be done
 FILLS = frozenset({"aten::zeros", "aten::new_zeros", "aten::zeros_like"})
 CONVOLUTION_BACKWARD = "aten::convolution_backward"  # (gradient, input, weight, …)
 
@@ -93,7 +92,8 @@ def _by_graph(facts: WorkFacts, graph: Joined) -> tuple[Unneeded, ...]:
     found: list[Unneeded] = []
     free = op >= 0
     rows = row_work(graph.flow)
-    lefts = _lefts(facts, graph, op, rows)
+    shares = _left(graph.flow, rows)
+    lefts = _lefts(facts, graph, op, {kind: left for kind, (left, _) in shares.items()})
     while lefts:
         # One edit may make another needless: what gives most back comes first.
         saved = {kind: float((own * (1.0 - left))[free].sum()) for kind, left in lefts.items()}
@@ -103,12 +103,16 @@ def _by_graph(facts: WorkFacts, graph: Joined) -> tuple[Unneeded, ...]:
         left = lefts.pop(kind)
         atoms = np.flatnonzero(free & (left != 1.0))
         free[atoms] = False
-        found.append(_told(facts, graph, kind, atoms, op[atoms], left[atoms], rows))
+        one = _told(facts, graph, kind, atoms, op[atoms])
+        if kind in shares:
+            one = _of_rows(graph.flow, one, op[atoms], left[atoms], own[atoms], shares[kind][1], rows)
+        found.append(one)
     return tuple(sorted(found, key=lambda one: -own[one.atoms].sum()))
 
 
-def _lefts(facts: WorkFacts, graph: Joined, op: I64, rows: RowWork) -> dict[Needless, F64]:
-    """By what work is needless for: for each atom the share of it that has to be done all the same."""
+def _lefts(facts: WorkFacts, graph: Joined, op: I64, by_rows: dict[Needless, F64]) -> dict[Needless, F64]:
+    """By what work is needless for: for each atom the share of it that has to be done all the same.
+    `by_rows`: that of each row of the graph."""
     own, flow = facts.atoms.own, graph.flow
     found: dict[Needless, F64] = {}
     for kind, heads in _heads(flow).items():
@@ -118,7 +122,7 @@ def _lefts(facts: WorkFacts, graph: Joined, op: I64, rows: RowWork) -> dict[Need
         if kind == "always" and own[mine].sum() > NEARLY_ALL * own.sum():
             continue  # a loop over one input: what would be left of it?
         found[kind] = np.where(mine, NOTHING, ALL)
-    for kind, (left, _) in _left(flow, rows).items():
+    for kind, left in by_rows.items():
         found[kind] = np.where(op >= 0, left[op], ALL)
     return found
 
@@ -222,31 +226,30 @@ def _numbers_in_backward(flow: Flow) -> I64:
     return numbers
 
 
-def _told(
-    facts: WorkFacts, graph: Joined, kind: Needless, atoms: I64, op: I64, left: F64, rows: RowWork
-) -> Unneeded:
-    """Of one kind. `op`: the observed op of each atom, `left`: of its work, what has to be done."""
+def _told(facts: WorkFacts, graph: Joined, kind: Needless, atoms: I64, op: I64) -> Unneeded:
     flow = graph.flow
     spent = np.bincount(op, facts.atoms.own[atoms], minlength=len(flow.observed))
     heads = np.unique(op)
-    called = np.flatnonzero(np.isin(graph.op, [int(np.argmax(spent))]))
+    rows = np.flatnonzero(np.isin(graph.op, [int(np.argmax(spent))]))
     adds = rows_under(flow.observed, ACCUMULATES) if kind == "gradients" else set()
-    one = Unneeded(
+    return Unneeded(
         kind=kind,
         atoms=atoms,
-        op=int(called[0]) if len(called) else -1,
+        op=int(rows[0]) if len(rows) else -1,
         ops=len(heads),
         place=_caller(flow, spent),
         gradients=_accumulators(flow, heads, adds),
     )
-    if kind in WHOLE:
-        return one
-    forward = forward_heads(flow)
-    if kind == "masked":
-        return replace(one, left=left, through=under_masks(flow)[1][forward[op]])
-    saved = facts.atoms.own[atoms] * (1.0 - left)
-    pick = _pick(flow, _left(flow, rows)[kind][1], op, saved)
-    return replace(one, left=left, near=rows.near[forward[op]], pick=pick)
+
+
+def _of_rows(
+    flow: Flow, one: Unneeded, op: I64, left: F64, own: I64, picks: dict[int, int], rows: RowWork
+) -> Unneeded:
+    """With what has to be done of it, and what makes the rows so many."""
+    forward = forward_heads(flow)[op]
+    if one.kind == "masked":
+        return replace(one, left=left, through=under_masks(flow)[1][forward])
+    return replace(one, left=left, near=rows.near[forward], pick=_pick(flow, picks, op, own * (1.0 - left)))
 
 
 def _accumulators(flow: Flow, heads: I64, adds: set[int]) -> int:
