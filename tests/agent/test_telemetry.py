@@ -153,7 +153,12 @@ def test_a_broken_nvml_is_a_note(card, monkeypatch):
 
 
 def test_a_cpu_job_has_no_telemetry_but_of_its_cores(monkeypatch):
-    looks = iter([Look(0.0, 2, 10.0, 1.0, {"41": 0.5}, 7, 0.5), Look(2.0, 2, 13.5, 1.5, {"41": 1.5}, 7, 0.9)])
+    looks = iter(
+        [
+            Look(0.0, 2, 10.0, 1.0, {"41": 0.5}, 7, 0.5, 0.25, 100),
+            Look(2.0, 2, 13.5, 1.5, {"41": 1.5}, 7, 0.9, 0.5, 900),
+        ]
+    )
     monkeypatch.setattr(telemetry.neighbours, "look", lambda: next(looks))
     watcher = Gauges()
     watcher.start(Torch, None)
@@ -162,7 +167,16 @@ def test_a_cpu_job_has_no_telemetry_but_of_its_cores(monkeypatch):
     watcher.pause(False)  # the control steps look no more
     watcher.pause(True)
     watcher.stop()
-    cpu = CpuUse(cores=2, others_busy=1.5, own_busy=0.25, in_line_share=0.2, seconds=2.0, children_wanted=0.5)
+    cpu = CpuUse(
+        cores=2,
+        others_busy=1.5,
+        own_busy=0.25,
+        in_line_share=0.2,
+        seconds=2.0,
+        children_wanted=0.5,
+        system_busy=0.125,
+        faults=400.0,
+    )
     assert watcher.summary() == Telemetry(cpu=cpu)
 
 
@@ -176,7 +190,13 @@ def test_ranks_do_not_take_each_other_for_other_peoples_work(monkeypatch):
     watcher.pause(False)
     watcher.pause(True)
     cpu = CpuUse(
-        cores=4, others_busy=None, own_busy=0.25, in_line_share=0.2, seconds=2.0, children_wanted=0.5
+        cores=4,
+        own_busy=0.25,
+        in_line_share=0.2,
+        seconds=2.0,
+        children_wanted=0.5,
+        system_busy=0.0,
+        faults=0.0,
     )
     assert watcher.summary() == Telemetry(cpu=cpu)
     waiting = Rank(telemetry=watcher.summary())

@@ -299,7 +299,9 @@ def test_a_stack_takes_as_long_as_what_was_run_of_it(monkeypatch: pytest.MonkeyP
 
 
 def of_cores(name: str) -> CeilingsReport:
-    return CeilingsReport(Ceilings(name, "measured", "here", {"fp32": 1e11}, bandwidth=1e10), torch="2")
+    return CeilingsReport(
+        Ceilings(name, "measured", "here", {"fp32": 1e11, "fp16": 1e11}, bandwidth=1e10), torch="2"
+    )
 
 
 @pytest.fixture

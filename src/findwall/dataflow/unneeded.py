@@ -243,7 +243,7 @@ def _told(facts: WorkFacts, graph: Joined, kind: Needless, atoms: I64, op: I64) 
 
 
 def _of_rows(
-    flow: Flow, one: Unneeded, op: I64, left: F64, own: I64, picks: dict[int, int], rows: RowWork
+    flow: Flow, one: Unneeded, op: I64, left: F64, own: F64 | I64, picks: dict[int, int], rows: RowWork
 ) -> Unneeded:
     """With what has to be done of it, and what makes the rows so many."""
     forward = forward_heads(flow)[op]

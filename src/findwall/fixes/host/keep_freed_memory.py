@@ -60,10 +60,6 @@ PAGE_MS = 2.5e-3
 # by themselves, each to go back alone.
 TRIM_THRESHOLD, MMAP_MAX = -1, -4
 MOST = 2**31 - 1
-LINES = (
-    f"ctypes.CDLL(None).mallopt({TRIM_THRESHOLD}, {MOST})  # what is freed is kept",
-    f"ctypes.CDLL(None).mallopt({MMAP_MAX}, 0)",
-)
 
 
 def use(facts: Facts) -> Outcome:
@@ -106,7 +102,12 @@ def apply(torch: Any, effect: Effect) -> None:
 
 
 def patch(editor: Editor) -> None:
-    editor.file(editor.places("script")[0].spots[-1].file).before_imports("import ctypes", "", *LINES)
+    editor.file(editor.places("script")[0].spots[-1].file).before_imports(
+        "import ctypes",
+        "",
+        f"ctypes.CDLL(None).mallopt({TRIM_THRESHOLD}, {MOST})  # what is freed is kept",
+        f"ctypes.CDLL(None).mallopt({MMAP_MAX}, 0)",
+    )
 
 
 FIX = Fix(
