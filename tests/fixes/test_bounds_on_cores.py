@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from dataflow_observed import facts_with_flow
 from findwall.causes.compute import slow_kernels
 from findwall.examine.traced_document import diagnose_device
 from findwall.facts.best_changes import WARMER_AT_MOST, at_most, best_step, gone
@@ -151,3 +153,25 @@ def test_a_rewrite_whose_speed_on_cores_nobody_measured_has_its_bound_alone(
     assert isinstance(outcome, Use) and predict(facts(), {name: outcome}) is None
     assert ms(step_at_best(FIXES[name], outcome, facts())) < 0.9 * ms(facts().step)
     assert not isinstance(FIXES[name].advise(near_miss()), Use)
+
+
+def test_a_compiler_may_leave_out_what_a_graph_computes_twice(tmp_path: Path) -> None:
+    """And of a table's passes over memory it works out the rows that are picked: one bound holds both."""
+    torch = pytest.importorskip("torch")
+    functional = torch.nn.functional
+    table = torch.nn.Parameter(torch.randn(40_000, 32))
+    optimizer = torch.optim.SGD([table], 1e-3)
+    rows = torch.randint(40_000, (2, 50))
+
+    def step() -> None:
+        first, second = (functional.embedding(one, functional.normalize(table, dim=-1)) for one in rows)
+        (first * second).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    facts = facts_with_flow(step, tmp_path)
+    assert facts.unneeded[0].kind == "dropped"
+    told = FIXES["torch-compile"].advise(facts)
+    needless = facts.own[facts.unneeded[0].atoms].sum()
+    assert isinstance(told, Use)
+    assert step_at_best(FIXES["torch-compile"], told, facts) <= facts.step - 0.9 * needless

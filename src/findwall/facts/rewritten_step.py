@@ -17,6 +17,7 @@ from findwall.facts.best_changes import (
     bare_convolutions,
     free_launches,
     knows_floor,
+    left_out,
     to_floor,
 )
 from findwall.facts.best_changes import gone as dropped
@@ -160,7 +161,8 @@ LEAST_NS = 2_000.0  # a generated kernel over a few numbers, on an H200
 
 def compiled_at_best(facts: Facts) -> Change:
     """Chains, norms, losses and gathers become parts of their neighbours, odd matmuls are padded, and images
-    lie as convolutions like them.
+    lie as convolutions like them. What is computed twice in a graph, or read by nobody, is not generated, and
+    what is picked of passes over memory is worked out for itself.
 
     The host issues the model for nothing; the optimizer is not part of the model, nor is what runs beside it.
     """
@@ -171,7 +173,19 @@ def compiled_at_best(facts: Facts) -> Change:
     kernels = sum((_moved(facts, cause) for cause in moved), Change())
     if turns_layouts(facts):
         kernels += bare_convolutions(facts) + dropped(facts, facts.atoms.of("layout-copies"))
+    needless = _not_generated(facts)
+    kernels += left_out(facts, needless[~beside[needless]])
     return kernels + at_most(facts, merged, 0.0) + free_launches(facts, model)
+
+
+def _not_generated(facts: Facts) -> I64:
+    products = of_class(facts, *MATRIX_CLASSES)
+    found = [
+        one.atoms if one.kind != "dropped" else one.atoms[~products[one.atoms]]
+        for one in facts.unneeded
+        if one.kind in ("twice", "unread", "dropped")
+    ]
+    return np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
 
 
 def _moved(facts: WorkFacts, cause: str) -> Change:
