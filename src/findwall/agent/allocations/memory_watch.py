@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from findwall.agent.allocations.failed_requests import caught_failures, failed_request, trained_model
 from findwall.agent.allocations.failure_claim import caught_claim, failure_claim
@@ -16,10 +16,16 @@ from findwall.model.claims import Claim
 from findwall.model.measurement import Measurement
 from findwall.units import ms
 
-if TYPE_CHECKING:
-    from findwall.agent.allocations.first_steps import FirstSteps
-
 SPARE_BYTES = 16 << 20  # of addresses: what a list of all of Python's objects takes, and words that are made
+
+
+class Recording(Protocol):
+    """Of what the allocator does."""
+
+    def end(self) -> None: ...
+
+    def keep(self) -> None:
+        """The job ends for want of memory."""
 
 
 class MemoryWatch:
@@ -27,7 +33,7 @@ class MemoryWatch:
 
     def __init__(self, torch: Any) -> None:
         self.totals = Totals()
-        self.first_steps: FirstSteps | None = None  # recorded, where memory is asked for
+        self.first_steps: Recording | None = None  # recorded, where memory is asked for
         self.failed: OutOfMemory | None = None  # that the job ended with
         self._torch = torch
         self._failures: Failures | None = None  # requests for memory, where that is watched
