@@ -389,16 +389,8 @@ class Session:
                 say("steps that came later change the mean step: the next verdict replaces the one above")
         else:
             account.keep_memory(engine)
-        if self._folder is None or not self.rank.speaks:
-            return
-        with suppress(Exception):  # that process again
-            self._telling.end_what_fits(engine, self._folder)
-        if failure:
-            self._telling.end_after_failure(self._folder.path, failure)
-        else:
-            if engine.record.steps.host_ns or engine.done:
-                self._telling.begin_verdict(self._folder)
-            self._verdict.end()
+        if self._folder is not None and self.rank.speaks:
+            self._telling.end(engine, self._folder, failure)
 
 
 def current() -> Session | None:

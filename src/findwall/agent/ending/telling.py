@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter_ns
 
@@ -85,7 +86,18 @@ class Telling:
         if can and folder is not None and failure_in(error) is not None:
             self._saying = analyst.say_failure(folder.path, self._rank.rank), perf_counter_ns()
 
-    def end_what_fits(self, engine: Engine, folder: RunFolder) -> None:
+    def end(self, engine: Engine, folder: RunFolder, failure: str) -> None:
+        """The job has ended."""
+        with suppress(Exception):  # a process more, where memory has just ended
+            self._end_what_fits(engine, folder)
+        if failure:
+            self._end_after_failure(folder.path, failure)
+            return
+        if engine.record.steps.host_ns or engine.done:
+            self.begin_verdict(folder)
+        self.verdict.end()
+
+    def _end_what_fits(self, engine: Engine, folder: RunFolder) -> None:
         """Within what is left of the time that a job's failure may take."""
         if self._saying is None:
             return
@@ -99,7 +111,7 @@ class Telling:
         engine.record.cost["failure_ms"] = ms(perf_counter_ns() - began)
         folder.write_measurement(engine.record)
 
-    def end_after_failure(self, folder: Path, failure: str) -> None:
+    def _end_after_failure(self, folder: Path, failure: str) -> None:
         """The job's own message is what counts now: a verdict under way may end, none is begun."""
         if self.verdict.begun and failure != "KeyboardInterrupt":
             self.verdict.end()
