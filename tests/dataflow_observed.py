@@ -32,17 +32,18 @@ RECORDINGS = 6  # at most, of the same steps
 
 
 def observe(step: Step, path: Path, iterations: int = 2) -> None:
-    """As the stage does, without a job around it."""
+    """As the stage does, in a job that keeps what its steps return."""
     state = observing._state(torch)
     sums = observing._sums(torch, {id(one) for one in state})
     OBSERVER.begin(torch, path)
     lines = LineMarks(torch)
+    returned: list[Any] = []
     puts = [*watch_values(torch), *watch_numbers(torch)]
     try:
         observing._tell_state(torch, state)
         lines.begin()
         for number in range(iterations):
-            step()
+            returned.append(step())
             if number < iterations - 1:
                 tell(torch, CUT, [])
         lines.end()

@@ -80,6 +80,15 @@ class Job:
         parts = [table(numbers[:, at]) for at, table in enumerate(self.tables)]
         torch.cat(parts, 1).sum().backward()
 
+    def member_by_member(self) -> None:
+        """Put together on the line that goes through them."""
+        x = torch.randn(12, 4, 8)
+        torch.stack([layer(x[at]) for at, layer in enumerate(self.layers)]).sum().backward()
+
+    def sums_of_sums_in_one_line(self) -> None:
+        state = torch.zeros(8)
+        torch.stack([state := state.tanh() + layer.bias for layer in self.layers]).sum().backward()
+
     def class_by_class(self) -> None:
         found, truth, shares = torch.randint(0, 10, (99,)), torch.randint(0, 10, (99,)), []
         for one in range(10):
@@ -135,6 +144,7 @@ def loops_of(step: Callable[[Job], None], folder: Path) -> list[Rounds]:
         (Job.sample_by_sample, SAMPLES),
         (Job.sample_by_sample_in_lists, SAMPLES),
         (Job.field_by_field, 12),
+        (Job.member_by_member, 12),
         (Job.class_by_class, 10),
         (Job.mask_by_mask, 10),
     ],
@@ -155,6 +165,7 @@ def test_a_loop_over_parameters_is_told_as_such(tmp_path: Path) -> None:
     "step",
     [
         Job.layer_by_layer,
+        Job.sums_of_sums_in_one_line,
         Job.time_by_time,
         Job.update_by_update,
         Job.running_sum,

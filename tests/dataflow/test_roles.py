@@ -135,6 +135,27 @@ def two_heads() -> Step:
     return step
 
 
+def averages_anew() -> Step:
+    """Each step makes a new average, and drops the one before; a number that it carries on is none."""
+    net = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    held = {
+        "average": {name: one.clone() for name, one in net.state_dict().items()},
+        "seen": {"": torch.zeros(())},
+    }
+
+    def step() -> None:
+        loss = net(torch.randn(8, 16)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        kept = held["average"]
+        held["average"] = {name: 0.9 * kept[name] + 0.1 * one for name, one in net.state_dict().items()}
+        held["seen"] = {"": 0.9 * held["seen"][""] + loss.detach()}
+
+    return step
+
+
 def averages() -> Step:
     """A network that follows another and teaches it; codes that follow what goes through them; figures."""
     net, follows = nn.Linear(16, 16), nn.Linear(16, 16).requires_grad_(False)
@@ -244,6 +265,8 @@ OWN = [
     (two_heads, "weight = made", {"loss"}),
     (two_heads, "both = one", {"loss"}),
     (two_heads, "scaler.step(optimizer)", {"update"}),
+    (averages_anew, "0.9 * kept[name] + 0.1", {"average"}),
+    (averages_anew, '0.9 * held["seen"]', {"metric", "other"}),
     (averages, "_foreach_lerp_", {"average"}),
     (averages, "target = follows", {"teacher"}),
     (averages, "made = net", {"forward"}),

@@ -88,3 +88,24 @@ def test_one_iteration_does_not_show_what_the_next_reads(tmp_path: Path) -> None
 
     assert len(_heads(flow_of(step, tmp_path, 2))["unread"]) > 0
     assert len(_heads(flow_of(step, tmp_path, 1))["unread"]) == 0
+
+
+@pytest.mark.parametrize("varies", [True, False])
+def test_nearly_all_of_a_step_may_be_the_same_but_not_all_of_its_ops(varies: bool, tmp_path: Path) -> None:
+    """A kernel worked out of weights in each step of an inference; and a loop over one input."""
+    weight, signals = torch.nn.Parameter(torch.randn(512, 512)), torch.randn(4, 8, 512)
+    count = 0
+
+    @torch.no_grad()
+    def step() -> None:
+        nonlocal count
+        count += varies
+        kernel = weight @ weight @ weight
+        given = signals[count % 4] if varies else weight[:8]
+        (given @ kernel).relu().sum()
+
+    facts = facts_with_flow(step, tmp_path)
+    told = [one for one in facts.unneeded if one.kind == "always"]
+    assert bool(told) == varies
+    if told:
+        assert facts.atoms.own[told[0].atoms].sum() > 0.9 * facts.atoms.own.sum()

@@ -131,7 +131,11 @@ class _Judge:
         self._unit = np.where(head >= 0, head, np.arange(len(head)))
 
     def told(self, line: int, begins: list[int]) -> Rounds | None:
-        """None where too few rounds call an op, or one needs another."""
+        """None where too few rounds call an op, or one needs another. What is said on the line of a
+        comprehension puts its results together: `torch.stack([f(x) for x in xs])`."""
+        return self._told(line, begins) or self._told(line, begins[:-1])
+
+    def _told(self, line: int, begins: list[int]) -> Rounds | None:
         flow, count = self._flow, len(begins) - 1
         rounds = Rounds(line, begins, count, False).round_of(len(flow.observed))
         heads = flow.heads()

@@ -16,7 +16,18 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from findwall.model.dataflow import BORN, CUT, KEPT, MAKE, OURS, OVERWRITE, READ, Observed, Region
+from findwall.model.dataflow import (
+    BORN,
+    CUT,
+    KEPT,
+    MAKE,
+    OURS,
+    OVERWRITE,
+    READ,
+    WRITTEN,
+    Observed,
+    Region,
+)
 from findwall.model.events import Bool
 from findwall.model.intervals import I64
 
@@ -116,6 +127,22 @@ def owners(flow: Flow) -> dict[int, int]:
     return dict(zip(observed.sequence[forward].tolist(), flow.head[forward].tolist(), strict=True))
 
 
+def numbers_in_backward(flow: Flow) -> I64:
+    """The number of the node of autograd's around each row; -1 none. What the engine does with a node's
+    gradient, as adding it to another, has the node's."""
+    observed = flow.observed
+    numbers = np.full(len(observed), -1, np.int64)
+    nodes = np.flatnonzero(observed.is_backward & (observed.sequence >= 0))
+    engine = observed.parent[nodes]
+    around = (engine >= 0) & observed.is_backward[np.maximum(engine, 0)]
+    for node, row in [
+        *zip(nodes[around].tolist(), engine[around].tolist(), strict=True),
+        *zip(nodes, nodes, strict=True),
+    ]:
+        numbers[row : int(observed.last[row]) + 1] = observed.sequence[node]
+    return numbers
+
+
 def opaque(observed: Observed) -> Bool:
     """Rows of which nobody sees what they do with their tensors: compiled regions, and functions that run no
     ops. A node of autograd's that runs none only hands its gradient on."""
@@ -167,7 +194,8 @@ class _Walk:
         self._born: list[int] = []
         self._on_host: list[bool] = []
         self._writes: list[tuple[int, int, int]] = []
-        self._given_birth = rows_under(observed, BORN)
+        written = {name for name in observed.names if name.startswith(WRITTEN)}
+        self._given_birth = set[int]().union(*(rows_under(observed, name) for name in {BORN, *written}))
         self._links: list[tuple[int, int, int, int]] = []
         self._uses = list(
             zip(
@@ -220,6 +248,8 @@ class _Walk:
         if row in self._given_birth:
             self._receive(row)
             return
+        if self._is_named(row, LIFTS):
+            return  # what Python wrote: whatever lay there before is gone
         for use in range(self._first[row], self._first[row + 1]):
             way, place, region, dtype, device, tensor = self._uses[use]
             shape = self._seen.regions[region]
@@ -227,6 +257,7 @@ class _Walk:
             if way == MAKE or self._is_number(known, shape, dtype, device, tensor):
                 continue
             if self._is_plain_number(shape, dtype, device) and self._comes_from_nowhere(row, place, device):
+                self._now.pop((device, place), None)  # what lay there is freed
                 continue
             storage = self._at(row, place, device)
             if way != OVERWRITE:
@@ -296,13 +327,18 @@ class _Walk:
                 continue
             is_given = (place, device) in given
             storage = self._now.get((device, place))
+            if self._is_named(row, (POINTS,)):
+                if storage is None:
+                    storage = self._new(place, device, BEFORE)
+                storage.tensors.add((tensor, dtype))
+                continue
             shape, lifts = self._seen.regions[region], way == MAKE and self._is_named(row, LIFTS)
             if way != MAKE:
                 storage = self._at(row, place, device)
             elif (
                 storage is None
                 or (storage.born < row and not is_given)
-                or (lifts and self._is_number(storage, shape, dtype, device, tensor))
+                or (lifts and (storage.writes or storage.born == BEFORE))  # the place of one that is freed
             ):
                 storage = self._new(place, device, row)
             storage.tensors.add((tensor, dtype))
@@ -319,6 +355,7 @@ class _Walk:
 
 
 LIFTS = ("aten::lift_fresh",)  # what Python has written: `torch.tensor(rows)`, `mask[a:b] = True`
+POINTS = "aten::set_"  # at memory that Python hands it, and no op has made: it writes none, as in a deep copy
 ALLOCATES = ("aten::empty", "aten::new_empty", "aten::_empty_affine_quantized", "aten::resize_")
 
 

@@ -1,10 +1,13 @@
 """What an iteration computes twice, and what every iteration computes alike.
 
 Two ops compute the same where they have the same name, were given the same numbers, and read the same values:
-what an op wrote that computes the same, or what was there before. A number of Python's that meets a tensor
-has no value in what torch's observer writes: where findwall has not told it, the op is like no other.
+what an op wrote that computes the same, or what was there before. Tokens that an embedding is given are the
+same where they are the same numbers, whoever wrote them, and so is a tensor that Python makes of a list. A
+number of Python's that meets a tensor has no value in what torch's observer writes: where findwall has not
+told it, the op is like no other.
 
 What is computed again from what was made for a step before counts as twice: one request may take many steps.
+A gradient is the same where the same op of the forward pass has it: others' may be equal by what they are.
 """
 
 from __future__ import annotations
@@ -18,14 +21,14 @@ import numpy as np
 from findwall.dataflow.linking import (
     BEFORE,
     Flow,
-    in_backward,
     iterations,
     judged,
+    numbers_in_backward,
     of_ours,
     opaque,
     rows_under,
 )
-from findwall.model.dataflow import CHANGE, NUMBERS, READ, SAME, STATE
+from findwall.model.dataflow import CHANGE, HELD, NUMBERS, READ, SAME, STATE, WRITTEN
 from findwall.model.events import Bool
 from findwall.model.intervals import I64
 
@@ -51,7 +54,7 @@ def repeats(flow: Flow) -> Repeats:
     heads = flow.heads()
     heads = heads[~np.isin(heads, of_ours(observed))]
     values = _Values(flow, heads.tolist())
-    sharable = _makes_anew(flow) & ~in_backward(observed)
+    sharable = _makes_anew(flow)
     number = iterations(observed)
     last: dict[int, int] = {}  # the last iteration in which each value is computed
     for head in heads.tolist():
@@ -69,12 +72,13 @@ def repeats(flow: Flow) -> Repeats:
             twice.add(head)
         if head in values.fixed and last[value] > number[head]:
             always.add(head)
-    changed = _changed_together(flow)
-    return Repeats(_whole(twice, changed), _whole(always, changed))
+    together = _changed_together(flow) + _of_one_node(flow, sharable)
+    return Repeats(_whole(twice, together), _whole(always, together))
 
 
 def _whole(heads: set[int], together: list[set[int]]) -> I64:
-    """Without those whose result is changed by an op that computes something else: it could not be shared."""
+    """Without those that could not be shared: an op that computes something else changes the result, or is of
+    the same node of autograd's."""
     left = set(heads)
     while alone := {head for group in together if not group <= left for head in group & left}:
         left -= alone
@@ -95,7 +99,10 @@ class _Values:
         )
         self._stays = _stays(flow)
         self._counted = _counted(flow)
+        self._held = _held(flow)
+        self._written = _written(flow)
         self._numbers_of = told_numbers(flow)
+        self._node = numbers_in_backward(flow)
         self.of: dict[int, int] = {}
         self.fixed: set[int] = set()  # ops that read nothing which may be another in the next step
         self.made: set[int] = set()  # nor anything that may be changed unseen: by chance, perhaps, but once
@@ -115,23 +122,32 @@ class _Values:
         for writer, storage, region, dtype in self._reads.get(head, ()):
             if (head, storage) in self._counted:
                 continue
+            if (head, storage) in self._held:
+                inputs.append((self._held[head, storage], region, dtype))
+                continue
             if writer == BEFORE:
                 inputs.append((BEFORE, storage, region, dtype))
                 continue
             maker = int(self._flow.head[writer])
+            if maker in self._written:
+                inputs.append((self._written[maker], region, dtype))
+                continue
             if maker not in self.of:
                 return None
             made = self.of[maker], writer - maker, self._place.get((writer, storage), -1)
             inputs.append((made, region, dtype))
         numbers = self._numbers_of.get(head, -1)
-        return int(observed.name[head]), int(observed.arguments[head]), numbers, tuple(inputs)
+        op = int(observed.name[head]), int(observed.arguments[head]), int(self._node[head])
+        return *op, numbers, tuple(inputs)
 
     def _all_read(self, head: int, known: set[int]) -> bool:
-        """Whether it reads nothing but what stays, and what these ops wrote."""
+        """Whether it reads nothing but what stays, what Python writes alike, and what these ops wrote."""
         return all(
-            storage in self._stays if writer == BEFORE else int(self._flow.head[writer]) in known
+            storage in self._stays
+            if writer == BEFORE
+            else (maker := int(self._flow.head[writer])) in known or maker in self._written
             for writer, storage, _, _ in self._reads.get(head, ())
-            if (head, storage) not in self._counted
+            if (head, storage) not in self._counted and (head, storage) not in self._held
         )
 
 
@@ -143,6 +159,27 @@ def _counted(flow: Flow) -> set[tuple[int, int]]:
     heads = flow.head[flow.wrote]
     mine = changed & (heads >= 0) & counts[np.maximum(heads, 0)]
     return set(zip(heads[mine].tolist(), flow.written[mine].tolist(), strict=True))
+
+
+def _held(flow: Flow) -> dict[tuple[int, int], str]:
+    """Outermost ops and storages that were looked into before them: what they hold, as a digest."""
+    observed, heads = flow.observed, flow.heads()
+    heads = heads[~np.isin(heads, of_ours(observed))]
+    names = np.array([name.startswith(HELD) for name in observed.names], bool)
+    found: dict[tuple[int, int], str] = {}
+    for mark in np.flatnonzero(names[observed.name]).tolist():
+        inside = (flow.reader > mark) & (flow.reader <= observed.last[mark])
+        at = int(np.searchsorted(heads, mark))
+        for storage in np.unique(flow.storage[inside]).tolist() if at < len(heads) else ():
+            found[int(heads[at]), storage] = observed.names[int(observed.name[mark])]
+    return found
+
+
+def _written(flow: Flow) -> dict[int, str]:
+    """Marks of tensors that Python made of numbers: what these are, as a digest."""
+    observed = flow.observed
+    told = [name for name in observed.names if name.startswith(WRITTEN)]
+    return {int(flow.head[row]): name for name in told for row in rows_under(observed, name)}
 
 
 def _reads(flow: Flow) -> dict[int, list[tuple[int, int, int, int]]]:
@@ -219,6 +256,18 @@ def _makes_anew(flow: Flow) -> Bool:
         if flow.born[storage] == BEFORE and (head, storage) not in counted:
             spoilt[head] = True
     return makes & ~spoilt
+
+
+def _of_one_node(flow: Flow, sharable: Bool) -> list[set[int]]:
+    """What each node of autograd's makes as it is run once: a gradient is kept whole, or not."""
+    observed = flow.observed
+    found, until = list[set[int]](), -1
+    for row in np.flatnonzero(observed.is_backward).tolist():
+        if row > until:
+            until = int(observed.last[row])
+            inside = np.arange(row, until + 1)
+            found.append(set(inside[sharable[inside] & (flow.head[inside] == inside)].tolist()))
+    return found
 
 
 def _changed_together(flow: Flow) -> list[set[int]]:

@@ -20,6 +20,7 @@ from findwall.dataflow.linking import (
     BEFORE,
     Flow,
     in_backward,
+    iterations,
     judged,
     of_ours,
     owners,
@@ -139,7 +140,9 @@ def _kept(parts: _Parts, head: int) -> Role:
         return "average" if trains else "metric"
     if parts.sees_weights[head]:
         return "teacher" if trains else "evaluation"
-    return "data" if trains else "other"
+    if trains:
+        return "data"
+    return "average" if parts.to_average[head] else "other"
 
 
 class _Parts:
@@ -170,6 +173,7 @@ class _Parts:
         self.to_evaluation = reaching(once, np.flatnonzero(self.weights.layer))
         self.to_parameters = self._changing(flow, trained)
         self.to_what_lasts = reaching(once, _writers(flow, lasting | parameters))
+        self.to_average = reaching(once, np.flatnonzero(self.weights.made & self.to_what_lasts))
         # From step to step: a table that follows what goes through it.
         carried = _without(flow, np.isin(flow.storage, list(parameters)) | self.backward[flow.reader])
         self.to_what_trains = reaching(carried, np.flatnonzero(self.recorded))
@@ -233,13 +237,35 @@ def _trained(flow: Flow, recorded: Bool, backward: Bool) -> set[int]:
 
 
 def _lasting(flow: Flow, backward: Bool) -> set[int]:
-    """Storages that the job reads as they were before, and changes. Who fills one before anybody reads it has
-    found a place for something, no more."""
+    """Storages that the job reads as they were before, and changes; and those that each iteration makes anew
+    for the next. Who fills one before anybody reads it has found a place for something, no more."""
     ours = np.zeros(len(backward), bool)
     ours[of_ours(flow.observed)] = True
     old = set(flow.storage[(flow.writer == BEFORE) & ~ours[flow.reader]].tolist())
     changed = set(flow.written[~backward[flow.wrote]].tolist())
-    return (old & changed & set(np.flatnonzero(flow.born == BEFORE).tolist())) - _gradients(flow, backward)
+    lasting = old & changed & set(np.flatnonzero(flow.born == BEFORE).tolist())
+    return (lasting | _handed_on(flow, backward)) - _gradients(flow, backward)
+
+
+def _handed_on(flow: Flow, backward: Bool) -> set[int]:
+    """Storages that an iteration makes and the same op of each reads in the next; those of before, too."""
+    number, heads = iterations(flow.observed), judged(flow)
+    begins = [row for row in flow.heads().tolist() if number[row] == 1]
+    names = flow.observed.name
+    first, second = heads[number[heads] == 0], np.setdiff1d(begins, of_ours(flow.observed))
+    if len(first) != len(second) or (names[first] != names[second]).any():
+        return set()
+    before = dict(zip(second.tolist(), first.tolist(), strict=True))
+    place = flow.use - np.searchsorted(flow.observed.op, flow.reader)
+    old = flow.writer == BEFORE
+    later = ~old & ~backward[flow.writer] & (number[flow.writer] == 0)
+    reads = np.stack([flow.reader, place, flow.storage], axis=1)
+    given = {(row, at): storage for row, at, storage in reads[old].tolist()}
+    found: set[int] = set()
+    for row, at, storage in reads[later].tolist():
+        older = given.get((before.get(row, BEFORE), at))
+        found |= {storage, older} if older is not None else set()
+    return found
 
 
 def _gradients(flow: Flow, backward: Bool) -> set[int]:

@@ -17,7 +17,15 @@ from msgspec.structs import replace
 from findwall.dataflow.added_gradients import unused_gradients
 from findwall.dataflow.grown_rows import new_rows
 from findwall.dataflow.joining import Joined
-from findwall.dataflow.linking import Flow, in_backward, iterations, judged, owners, rows_under
+from findwall.dataflow.linking import (
+    Flow,
+    in_backward,
+    iterations,
+    judged,
+    numbers_in_backward,
+    owners,
+    rows_under,
+)
 from findwall.dataflow.masked_attention import under_masks
 from findwall.dataflow.padded_rows import filled_rows
 from findwall.dataflow.repeats import repeats
@@ -113,13 +121,14 @@ def _by_graph(facts: WorkFacts, graph: Joined) -> tuple[Unneeded, ...]:
 def _lefts(facts: WorkFacts, graph: Joined, op: I64, by_rows: dict[Needless, F64]) -> dict[Needless, F64]:
     """By what work is needless for: for each atom the share of it that has to be done all the same.
     `by_rows`: that of each row of the graph."""
-    own, flow = facts.atoms.own, graph.flow
+    flow = graph.flow
+    trains = in_backward(flow.observed).any()
     found: dict[Needless, F64] = {}
     for kind, heads in _heads(flow).items():
         mine = (op >= 0) & np.isin(op, heads)
         if kind == "gradients":
             mine |= (op >= 0) & (facts.atoms.cause == cause_index(UNNEEDED))  # halves of them
-        if kind == "always" and own[mine].sum() > NEARLY_ALL * own.sum():
+        if kind == "always" and not trains and len(heads) > NEARLY_ALL * len(_working(flow)):
             continue  # a loop over one input: what would be left of it?
         found[kind] = np.where(mine, NOTHING, ALL)
     for kind, left in by_rows.items():
@@ -131,6 +140,11 @@ def observed_ops(facts: WorkFacts, graph: Joined) -> I64:
     """The observed op that issued each atom; -1 where nobody knows it."""
     launch = facts.links.launch[facts.kernels.row[facts.atoms.index]]
     return np.where(launch >= 0, graph.op[np.maximum(launch, 0)], -1)
+
+
+def _working(flow: Flow) -> I64:
+    """Rows of the graph that make or change something."""
+    return np.intersect1d(judged(flow), flow.head[flow.wrote])
 
 
 def _heads(flow: Flow) -> dict[Needless, I64]:
@@ -185,7 +199,7 @@ def _with_refills(flow: Flow, rows: RowWork, forward: I64) -> F64:
 
 def forward_heads(flow: Flow) -> I64:
     """For each row its outermost op; for a gradient's that of the forward pass."""
-    owner, numbers = owners(flow), _numbers_in_backward(flow)
+    owner, numbers = owners(flow), numbers_in_backward(flow)
     rows = np.where(flow.head >= 0, flow.head, np.arange(len(flow.head)))
     for row in np.flatnonzero(numbers >= 0).tolist():
         rows[row] = owner.get(int(numbers[row]), int(rows[row]))
@@ -204,26 +218,10 @@ def _pick(flow: Flow, picks: dict[int, int], op: I64, saved: F64) -> str:
 
 def _gradients_of(flow: Flow, heads: I64) -> I64:
     """What the backward pass does for some ops."""
-    owner, numbers = owners(flow), _numbers_in_backward(flow)
+    owner, numbers = owners(flow), numbers_in_backward(flow)
     rows = flow.heads()
     wanted = set(heads.tolist())
     return np.array([row for row in rows.tolist() if owner.get(int(numbers[row]), -1) in wanted], np.int64)
-
-
-def _numbers_in_backward(flow: Flow) -> I64:
-    """The number of the node of autograd's around each row; -1 none. What the engine does with a node's
-    gradient, as adding it to another, has the node's."""
-    observed = flow.observed
-    numbers = np.full(len(observed), -1, np.int64)
-    nodes = np.flatnonzero(observed.is_backward & (observed.sequence >= 0))
-    engine = observed.parent[nodes]
-    around = (engine >= 0) & observed.is_backward[np.maximum(engine, 0)]
-    for node, row in [
-        *zip(nodes[around].tolist(), engine[around].tolist(), strict=True),
-        *zip(nodes, nodes, strict=True),
-    ]:
-        numbers[row : int(observed.last[row]) + 1] = observed.sequence[node]
-    return numbers
 
 
 def _told(facts: WorkFacts, graph: Joined, kind: Needless, atoms: I64, op: I64) -> Unneeded:
@@ -260,7 +258,7 @@ def _accumulators(flow: Flow, heads: I64, adds: set[int]) -> int:
 def _caller(flow: Flow, spent: I64) -> str:
     """The line whose ops take most of it: for a gradient, that of its forward op."""
     observed = flow.observed
-    owner, numbers = owners(flow), _numbers_in_backward(flow)
+    owner, numbers = owners(flow), numbers_in_backward(flow)
     by_line: dict[int, float] = {}
     for head in np.flatnonzero(spent > 0).tolist():
         forward = owner.get(int(numbers[head]), head) if numbers[head] >= 0 else head

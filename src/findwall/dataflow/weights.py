@@ -29,10 +29,11 @@ class Weights(msgspec.Struct, frozen=True):
 
 
 def weights_of(flow: Flow, parameters: set[int], kept: set[int]) -> Weights:
-    """`kept`: storages of no meaning here, such as an average that weights are mixed into."""
+    """`kept`: storages of no meaning here, such as an average that weights are mixed into. What is made of
+    these alone has none either."""
     observed = flow.observed
     backward = in_backward(observed)
-    read, made, is_weight = (np.zeros(len(observed), bool) for _ in range(3))
+    read, made, is_weight, of_kept = (np.zeros(len(observed), bool) for _ in range(4))
     sizes = [math.prod(length for _, length in region.dims) for region in observed.regions]
     size = np.array(sizes, np.int64)[observed.region] if sizes else np.zeros(0, np.int64)
     reader = flow.head[flow.reader]
@@ -54,8 +55,9 @@ def weights_of(flow: Flow, parameters: set[int], kept: set[int]) -> Weights:
             elif maker != head and (made[maker] or backward[writer]):
                 some = True
             elif maker != head:
-                others |= storage not in kept
+                others |= storage not in kept and not of_kept[maker]
         read[head], made[head] = bool(seen), (some or bool(seen)) and not others
+        of_kept[head] = not (others or some or seen)
         uses = observed.uses_of(head)
         given = size[uses][observed.way[uses] != READ].tolist()
         # A number may be a weight; one that others were mixed into is a sum over weights.

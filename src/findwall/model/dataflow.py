@@ -30,6 +30,8 @@ SEEN = "findwall::read"  # the host reads a tensor as it lies in memory
 LINE = "findwall::line "  # the job comes to this line: "findwall::line train.py:88"
 LOOK = "findwall::look"  # findwall looks at tensors: nothing of the job's
 TARGETS = "findwall::targets "  # of a loss: those that count, of all, "findwall::targets 614/4096"
+HELD = "findwall::held "  # what the next op looks rows up by, as a digest: the same numbers have the same
+WRITTEN = "findwall::written "  # a tensor that is made of numbers of Python's, which the digest tells
 FILLED = "findwall::filled "  # places of a batch up to the end of its longest sample, of all: "… 118/512"
 # Of an attention's mask: positions that it lets through, of all, and blocks of them that have any, of all,
 # "findwall::mask 4063488/67108864 310/4096".

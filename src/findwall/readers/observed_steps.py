@@ -27,6 +27,7 @@ from findwall.readers.execution_trace import (
 
 _BACKWARD_SCOPE = 1  # RecordScope::BACKWARD_FUNCTION: a node of autograd's
 _ENGINE = "autograd::engine::"
+WITHOUT_STORAGE = Region(0, 1, (), 1)
 _TENSOR_FIELDS = 6  # id, storage, offset, elements, bytes each, device
 # Changes that do not look at what was there.
 _OVERWRITES = re.compile(
@@ -38,7 +39,7 @@ _STATISTICS = {"aten::native_batch_norm": (3, 4), "aten::cudnn_batch_norm": (3, 
 
 
 def read_observed_steps(path: Path) -> Observed:
-    """Whatever is no tensor of a plain storage (sparse ones, empty ones) is left out."""
+    """Empty tensors are left out. One without a plain storage, as a sparse one, is taken for a storage."""
     with whole(path):
         nodes = [node for node in nodes_in(path) if not node.name.startswith(ROOT)]
         return _Columns(nodes).filled()
@@ -134,9 +135,12 @@ class _Columns:
     def _use(self, row: int, way: int, tensors: list[tuple[list[Any], list[Any], list[Any], str]]) -> None:
         for value, shape, strides, dtype in tensors:
             tensor, storage, offset, elements, width, device = value
-            if not elements or not device:
+            if not device and tensor and dtype and shape and all(shape):
+                storage, region = -tensor, WITHOUT_STORAGE
+            elif not elements or not device:
                 continue
-            region = _region(offset, shape, strides, width)
+            else:
+                region = _region(offset, shape, strides, width)
             self._uses.append(
                 (
                     row,

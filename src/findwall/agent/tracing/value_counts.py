@@ -1,26 +1,30 @@
 """What no op says of the values it is given: told beside the ops that are observed, as names of ranges.
 
-Targets that a loss passes over, tokens that only fill a batch up, and how much of an attention its mask lets
-through. Each is counted right before the op that is called with it, in a range that is findwall's own.
+Targets that a loss passes over, tokens that only fill a batch up, whether the same tokens come again, and how
+much of an attention its mask lets through. Each is looked at right before the op that is called with it, in a
+range that is findwall's own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from findwall.agent.tracing.observer import BY, OBSERVER
 from findwall.apply.registry import REGISTRY, Call, Put
-from findwall.model.dataflow import FILLED, LOOK, MASK, MASK_BLOCK, TARGETS
+from findwall.model.dataflow import FILLED, HELD, LOOK, MASK, MASK_BLOCK, TARGETS
 
 SAMPLES_AND_PLACES = 2  # dimensions
 LOSSES = ("cross_entropy", "nll_loss")
 IGNORED = -100  # by these, unless they are told another
 ATTENTION = "scaled_dot_product_attention"
 GIVEN_IT = ("query", "key", "value", "attn_mask")  # it has no signature that Python knows
+FEWEST_TOKENS, MOST_TOKENS = 16, 1 << 20  # fewer may be the same by chance, as a label is
+DIGITS = 16
 MOST_MASKS = 8  # that are looked at, of all steps that are observed
 MOST_POSITIONS = 1 << 28  # of a mask
 AT_ONCE = 1 << 24  # positions that are counted together: that takes 8 bytes each
@@ -33,7 +37,7 @@ Look = Callable[[Any, dict[str, Any]], None]
 
 def watch_values(torch: Any) -> list[Put]:
     """From now on, until all that is handed back is undone."""
-    looks: dict[str, Look] = {**dict.fromkeys(LOSSES, _count_targets), "embedding": _count_filled}
+    looks: dict[str, Look] = {**dict.fromkeys(LOSSES, _count_targets), "embedding": _look_at_tokens}
     looks[ATTENTION] = Masks().count
     return [_watch_calls(torch, name, look) for name, look in looks.items()]
 
@@ -71,6 +75,15 @@ def _count_targets(torch: Any, given: dict[str, Any]) -> None:
     with torch.autograd.profiler.record_function(LOOK):
         kept = int((target.detach() != ignored).sum())
     tell(torch, f"{TARGETS}{kept}/{target.numel()}", [])
+
+
+def _look_at_tokens(torch: Any, given: dict[str, Any]) -> None:
+    tokens = given["input"]
+    if FEWEST_TOKENS <= tokens.numel() <= MOST_TOKENS:
+        with torch.autograd.profiler.record_function(LOOK):
+            held = tokens.detach().cpu().contiguous().numpy().tobytes()
+        tell(torch, f"{HELD}{hashlib.sha256(held).hexdigest()[:DIGITS]}", [tokens])
+    _count_filled(torch, given)
 
 
 def _count_filled(torch: Any, given: dict[str, Any]) -> None:
