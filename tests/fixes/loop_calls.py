@@ -48,6 +48,21 @@ def pairs(
     )
 
 
+def summed(*more: Call, axis: int = 1, across: int = 256, us: float = 900.0) -> Facts:
+    """Products of all pairs of channels at each place, added up over the places, with their gradients."""
+    full = ((64, 1024, 256, across), FLOAT)
+    sides = ((64, 1024, 256, 1), FLOAT), ((64, 1024, 1, across), FLOAT)
+    back = Call("aten::mul", (full, full), kernels=((PASS, us),))
+    node = Call("MulBackward0", sequence=1, backward=True, inside=(back,))
+    return job_of(
+        filler(),
+        Call("aten::mul", sides, kernels=((PASS, us),), sequence=1),
+        Call("aten::sum", (full, f"[{axis}]", "False"), kernels=(("reduce_kernel<512>", us),), sequence=2),
+        *more,
+        Call(f"{ENGINE}MulBackward0", inside=(node,), sequence=1, backward=True),
+    )
+
+
 # -- gradients, one by one -----------------------------------------------------------------------------
 
 
@@ -167,6 +182,23 @@ def casting_inside(shares_shape: bool = False) -> Facts:
 
 
 # -- masks ---------------------------------------------------------------------------------------------
+
+
+def put_back(picked: int = 500_000, between: str = "aten::mul") -> Facts:
+    """y[mask] = f(x[mask])."""
+    n = 1_000_000
+    x, few = ((n,), FLOAT), ((picked,), FLOAT)
+    asks = Call("aten::nonzero", (((n,), "bool"),), kernels=(("cub::DeviceSelect", 20.0),), waits=True)
+    inner = Call(
+        "aten::_index_put_impl_", (x, ((), ""), few), (asks,), (("index_elementwise_kernel", 900.0),)
+    )
+    return job_of(
+        filler(),
+        Call("aten::index", (x, ((), "")), (asks,), (("index_elementwise_kernel", 900.0),)),
+        Call(between, (few,), kernels=((PASS, 10.0),)),
+        Call("aten::index_put_", (x, ((), ""), few), (inner,)),
+        filler(),
+    )
 
 
 def masking(picked: int = 900_000, reads: str = "aten::mean") -> Facts:

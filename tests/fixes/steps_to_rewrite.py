@@ -245,6 +245,21 @@ def counted(weights: str = "", read: str = "sum") -> Facts:
 
 
 @cache
+def unfolded(read: str = "product") -> Facts:
+    """Images taken apart into columns, for a product or for the norm of each column."""
+    images, weight = torch.randn(4, 8, 40, 40), torch.randn(6, 200, requires_grad=True)
+
+    def step() -> None:
+        columns = torch.nn.functional.unfold(images, 5, padding=2)
+        if read == "product":
+            (weight @ columns).sum().backward()
+        else:
+            columns.norm(dim=1).sum()
+
+    return recorded(step)
+
+
+@cache
 def scanned(scan: str = "cummax", shape: tuple[int, ...] = (2000, 128), dim: int = 0) -> Facts:
     values = torch.rand(shape)
 

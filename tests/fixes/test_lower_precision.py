@@ -47,3 +47,18 @@ def test_without_one_nothing_is() -> None:
     facts = windowed(torch.float32)
     assert len(in_fp64(facts)) == 0
     assert isinstance(all_fixes()["lower-precision"].advise(facts), NoUse)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+def test_matrices_of_whole_numbers_are_multiplied_as_floats(dtype: torch.dtype) -> None:
+    liked, weight = torch.randint(0, 2, (200, 200)).to(dtype), torch.randn(64, 64, requires_grad=True)
+    torch.testing.assert_close(liked.T @ liked, (liked.float().T @ liked.float()).to(dtype))
+
+    def step() -> None:
+        (weight.square().sum() * (liked.T @ liked).sum()).backward()
+
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = all_fixes()["lower-precision"].advise(facts_with_flow(step, Path(folder)))
+    assert isinstance(outcome, Use) == (dtype == torch.int64)
+    if isinstance(outcome, Use):
+        assert "products of whole numbers take" in in_words(outcome)

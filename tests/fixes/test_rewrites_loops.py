@@ -58,6 +58,35 @@ def test_it_is_seen_and_shortens_the_step(fix: str) -> None:
     assert step.mid < 0.95 * facts.step
 
 
+def test_what_is_picked_and_put_back_may_stay_where_it_is() -> None:
+    torch = pytest.importorskip("torch")
+    facts = loop_calls.put_back()
+    use = said("where-not-mask", facts)
+    assert isinstance(use, Use), use
+    assert "for `y[mask] = f(x[mask])`" in in_words(use)
+    step = predict(facts, {"where-not-mask": use})
+    assert step is not None and step_at_best(FIXES["where-not-mask"], use, facts) <= step.mid < facts.step
+    x, results = torch.randn(50, dtype=torch.float64, requires_grad=True), []
+    picks = x.clone()
+    picks[x > 0] = x[x > 0].square()
+    for form in (picks, torch.where(x > 0, x.square(), x)):
+        results.append([form, *torch.autograd.grad(form.square().sum(), x)])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_products_that_are_only_added_up_are_one_of_matrices() -> None:
+    facts = loop_calls.summed()
+    use = said("pairwise-product", facts)
+    assert isinstance(use, Use), use
+    assert "the 4,194,304 sums of 4,294,967,296 products" in in_words(use)
+    step, best = (
+        predict(facts, {"pairwise-product": use}),
+        step_at_best(FIXES["pairwise-product"], use, facts),
+    )
+    assert step is not None and best <= step.mid < 0.95 * facts.step
+
+
 def test_a_layer_that_converts_its_own_weight_is_seen_too() -> None:
     facts = loop_calls.casting_inside()
     use = said("cast-once", facts)
@@ -99,6 +128,15 @@ NEAR_MISSES: list[tuple[str, Callable[[], Facts], type[Outcome], str]] = [
     ),
     ("pairwise-product", lambda: loop_calls.pairs(n=1), NoUse, "no differences of all pairs"),
     ("pairwise-product", lambda: loop_calls.pairs(d=2, us=100.0), NoUse, "no longer than a product"),
+    # Nothing is added up that both sides have; one side alone is repeated; each product is needed.
+    ("pairwise-product", lambda: loop_calls.summed(axis=2), NoUse, "no differences of all pairs"),
+    ("pairwise-product", lambda: loop_calls.summed(across=1), NoUse, "no differences of all pairs"),
+    (
+        "pairwise-product",
+        lambda: loop_calls.summed(Call("aten::exp", (((64, 1024, 256, 256), FLOAT),))),
+        NoUse,
+        "no differences of all pairs",
+    ),
     ("foreach-checks", lambda: loop_calls.checking(of_gradients=False), NoUse, "no loop goes over"),
     ("foreach-checks", lambda: loop_calls.checking(parameters=4), NoUse, "no loop goes over"),
     ("scan-loop", lambda: loop_calls.over_time(carried=False), NoUse, "no loop carries"),
@@ -126,8 +164,10 @@ NEAR_MISSES: list[tuple[str, Callable[[], Facts], type[Outcome], str]] = [
     ("cast-once", lambda: loop_calls.casting(trains=True), NoUse, "change in every step"),
     ("cast-once", lambda: loop_calls.casting(rows=8192), NoUse, "no weights"),  # which is the weight?
     ("cast-once", lambda: loop_calls.casting_inside(shares_shape=True), NoUse, "no weights"),
+    ("where-not-mask", lambda: loop_calls.put_back(picked=50_000), NoUse, "few numbers"),
+    ("where-not-mask", lambda: loop_calls.put_back(between="aten::sort"), NoUse, "few numbers"),
     ("where-not-mask", lambda: loop_calls.masking(picked=1000), NoUse, "few numbers"),
-    ("where-not-mask", lambda: loop_calls.masking(reads="aten::mm"), NoUse, "more is done"),
+    ("where-not-mask", lambda: loop_calls.masking(reads="aten::mm"), NoUse, "neither summed nor put back"),
 ]
 
 
@@ -228,3 +268,11 @@ def test_what_is_no_such_routine_or_goes_nowhere(job: dict[str, Any]) -> None:
 def test_without_the_source_a_loop_is_still_said_with_an_if() -> None:
     found = FIXES["vectorise-loop"].advise(drawing(routine="", looped=None))
     assert isinstance(found, Use) and found.condition == "host-loops"
+
+
+def test_sums_of_products_agree_with_the_product_of_matrices() -> None:
+    torch = pytest.importorskip("torch")
+    given = torch.randn(2, 5, 3, dtype=torch.float64, requires_grad=True)
+    forms = (given[:, :, :, None] * given[:, :, None]).sum(1), given.mT @ given
+    torch.testing.assert_close(*forms)
+    torch.testing.assert_close(*(torch.autograd.grad(one.square().sum(), given)[0] for one in forms))

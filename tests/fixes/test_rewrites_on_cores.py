@@ -19,6 +19,7 @@ from fixes import steps_to_rewrite as steps
 from speaking import in_words
 
 FIXES = all_fixes()
+pytestmark = pytest.mark.usefixtures("alone")
 CASES: dict[str, tuple[str, Callable[[], Facts], Callable[[], Facts]]] = {
     "scatter": ("lookup-not-onehot", steps.coded, lambda: steps.coded(read="sum")),
     "one-hot": ("lookup-not-onehot", lambda: steps.coded("one_hot"), lambda: steps.coded("one_hot", "sum")),
@@ -40,6 +41,7 @@ TAKEN_OUT: dict[str, tuple[str, Callable[[], Facts], Callable[[], Facts]]] = {
     "loss": ("builtin-ops", steps.loss_over_words, lambda: steps.loss_over_words(by_hand=False)),
     "counted": ("builtin-ops", steps.counted, lambda: steps.counted(read="mask")),
     "added up": ("builtin-ops", lambda: steps.counted("one side"), lambda: steps.counted("each pair")),
+    "unfolded": ("builtin-ops", steps.unfolded, lambda: steps.unfolded("norm")),
     "few classes": ("builtin-ops", steps.loss_over_words, lambda: steps.loss_over_words(32)),
 }
 

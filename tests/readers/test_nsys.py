@@ -125,8 +125,9 @@ def test_the_document_of_two_ranks(recorded: Path) -> None:
     assert idle == pytest.approx([0.0868, 0.1051], abs=5e-5)
     assert found.timeline.comm_ms == pytest.approx(17.17, abs=5e-3)
     assert found.timeline.comm_hidden_share == 0.0
-    told = next(note for note in found.notes if "collectives" in note)
-    assert told.startswith("5.78 ms of the 33 collectives") and "rank 0 10.9 ms, rank 1 2.48 ms" in told
+    assert found.ranks is not None and found.ranks.matched == 2 * 33
+    assert found.ranks.replay_error == pytest.approx(0, abs=0.02)
+    assert not any(one.named for one in found.ranks.suspects)  # one step names nobody
     assert found.wall.cause is None and any("--gpu" in note for note in found.notes)
     named = api.read(recorded / "mfu_2gpu_before.sqlite", gpu="H200")
     assert named.machine.device == "NVIDIA H200" and named.machine.ceilings["source"] == "table"

@@ -11,7 +11,7 @@ import pytest
 from captures import FIXTURES
 from findwall import api
 from findwall.cli.around.gate import WallGate
-from findwall.cli.jobs import trying
+from findwall.cli.jobs import what_to_try
 from findwall.examine.compared import Taken, compare_sides
 from findwall.model.claims import Claim, plain
 from findwall.model.diagnosis import Diagnosis, from_json, to_json
@@ -42,7 +42,7 @@ def test_no_part_of_the_program_reads_a_sentence(name: str, monkeypatch: pytest.
     found = read(name)
     assert found.wall.sentence in vocabulary() | by_id and plainly.wall.sentence != found.wall.sentence
     assert without_words(msgspec.to_builtins(found)) == without_words(msgspec.to_builtins(plainly))
-    assert trying.view_of(found) == trying.view_of(plainly)
+    assert what_to_try.view_of(found) == what_to_try.view_of(plainly)
     sides = [compare_sides([Taken(one)], [Taken(one)]) for one in (found, plainly)]
     assert without_words(msgspec.to_builtins(sides[0])) == without_words(msgspec.to_builtins(sides[1]))
     gate = WallGate(["compute", "overhead", "comms"])
@@ -62,7 +62,7 @@ def test_a_document_carries_what_its_sentences_say(name: str) -> None:
 def test_what_an_older_document_lacks_is_not_missed() -> None:
     old = from_json((FIXTURES / "documents" / "full.json").read_bytes())
     assert old.wall.sentence and old.wall.claim is None and old.remarks == []
-    assert trying.view_of(old) and WallGate(["compute"]).of_wall(old.wall)
+    assert what_to_try.view_of(old) and WallGate(["compute"]).of_wall(old.wall)
 
 
 CLAIM = Claim(

@@ -192,12 +192,36 @@ def test_softmax_and_norms() -> None:
     assert (reduce.nbytes, apply.nbytes) == (2 * 2 * 8 * 64 * 49, 3 * 2 * 8 * 64 * 49)
 
 
+def test_images_taken_apart_into_columns_and_put_together() -> None:
+    pairs = ["[5, 3]", "[1, 1]", "[2, 1]", "[1, 2]"]
+    images = work("aten::im2col", [[8, 16, 48, 40], *[[]] * 4], [FP32, *["ScalarList"] * 4], ["", *pairs])
+    columns = 4 * 8 * 16 * 15 * 48 * 20
+    assert images.read_bytes == 4 * 8 * 16 * 48 * 40 and images.write_bytes == columns
+    dims = [[8, 240, 960], *[[]] * 5]
+    back = work("aten::col2im", dims, [FP32, *["ScalarList"] * 5], ["", "[48, 40]", *pairs])
+    assert back.read_bytes == columns and back.write_bytes == images.read_bytes
+
+
 def test_rows_fetched_by_number() -> None:
     found = work("aten::embedding", [[50257, 768], [8, 1024]], [FP32, "long int"])
     assert found.write_bytes == 4 * 8 * 1024 * 768
     assert found.read_bytes == 8 * 8192 + 4 * 8192 * 768
     small = work("aten::embedding", [[10, 768], [8, 1024]], [FP32, "long int"])
     assert small.read_bytes == 8 * 8192 + 4 * 10 * 768
+
+
+def test_a_bag_of_rows_is_written_as_one() -> None:
+    """As torch 2 hands its arguments on: table, indices, offsets; back: gradient, indices, bags, sizes, the
+    largest, rows of the table."""
+    fetched, bags, width = 65536, 2048, 64
+    found = work("aten::_embedding_bag", [[10**6, width], [fetched], [bags]], [FP32, "long int", "long int"])
+    assert found.write_bytes == 4 * bags * width + 8 * fetched
+    assert found.read_bytes == 8 * (fetched + bags) + 4 * fetched * width
+    assert found.flops == fetched * width
+    dims = [[bags, width], [fetched], [fetched], [bags], [0], []]
+    kinds = [FP32, "long int", "long int", "long int", "long int", "Scalar"]
+    back = work("aten::_embedding_bag_dense_backward", dims, kinds)
+    assert back.parts[1].nbytes == 4 * bags * width + 3 * 8 * fetched + 4 * fetched * width
 
 
 def test_optimizers_from_their_lists() -> None:

@@ -9,7 +9,8 @@ from findwall.examine.checks import checked
 from findwall.examine.circumstances import Circumstances, circumstances, circumstances_without_trace
 from findwall.examine.establish import establish
 from findwall.examine.ncu_document import diagnose_kernels
-from findwall.examine.ranks import compare_ranks, with_ranks
+from findwall.examine.ranks import compare_ranks, speaker_of, with_ranks
+from findwall.examine.ranks_document import diagnose_summaries
 from findwall.examine.traced_document import diagnose_device
 from findwall.examine.untraced_document import diagnose_without_device
 from findwall.facts.facts import Facts
@@ -62,6 +63,10 @@ def look_into(
     if ranks:
         document = checked(diagnose_device(run, ranks, what_if), circumstances(ranks[0]))
         return Examined(worded(document), ranks[0])
+    summaries = [rank.summary for rank in run.ranks if rank.summary is not None]
+    if summaries and len(summaries) == len(run.ranks):
+        document = diagnose_summaries(run, summaries, ceilings)
+        return Examined(worded(checked(document, circumstances_without_trace(run, run.first))), None)
     document = diagnose_without_device(run, ceilings, step_ms)
     if what_if is not None:
         document.remarks.insert(0, Claim("what-if/needs-a-device", names={"asked": what_if}))
@@ -99,15 +104,15 @@ def facts_of(run: Run, step_ms: float | None = None, ceilings: Ceilings | None =
     """What is known of each rank whose device was traced, the one that speaks for all first."""
     ceilings = ceilings or _ceilings(run)
     facts = [found for found in (_facts(run, rank, ceilings, step_ms) for rank in run.ranks) if found]
-    return _compared(facts) if facts else []
+    return _compared(run, facts) if facts else []
 
 
-def _compared(facts: list[Facts]) -> list[Facts]:
+def _compared(run: Run, facts: list[Facts]) -> list[Facts]:
     """The ranks, the one that speaks for all first: where some wait for others, the one that waits most."""
-    findings = compare_ranks(facts)
+    findings = compare_ranks(facts, [rank.summary for rank in run.ranks if rank.summary is not None])
     if findings is None:
         return facts
-    most = findings.ranks.index(findings.by_wait[0][0])
+    most = speaker_of(facts, findings)
     return [with_ranks(facts[most], findings, most), *facts[:most], *facts[most + 1 :]]
 
 

@@ -22,7 +22,6 @@ from findwall.units import ms
 from findwall.work.work_facts import WorkFacts
 
 OPS_NAMED = 3  # in one note
-RANKS_NAMED = 8  # in one note
 
 
 def gather_notes(facts: Facts) -> list[Claim]:
@@ -165,16 +164,16 @@ def _about_links(facts: StepFacts) -> list[Claim]:
 
 
 def _about_ranks(facts: Facts) -> list[Claim]:
-    """What the collectives of all ranks took, over the whole of what was compared."""
-    found = facts.ranks
-    if found is None or found.waited is None:
+    """Why the ranks could not be compared; how their profilers were started, where that took its time."""
+    answer = facts.ranks.answer if facts.ranks is not None else None
+    if answer is None:
         return []
-    each = zip(found.ranks, found.waits.sum(axis=0).tolist(), strict=True)
-    waits = [
-        Claim("rank-waited", {"rank": rank, "ms": ms(float(wait))}) for rank, wait in list(each)[:RANKS_NAMED]
-    ]
-    figures: dict[str, Figure] = {"transfer_ms": found.transfer_ms, "matched": found.matched}
-    return [Claim("ranks/transfer", figures, parts=waits)]
+    if answer.why_not:
+        return [Claim("ranks/not-compared", {"why": answer.why_not, "messages": answer.messages})]
+    skew, step = answer.entry_skew_ms, answer.step_ms
+    if skew is None or step is None or skew < MENTION_SHARE * step:
+        return []
+    return [Claim("ranks/entered", {"skew_ms": skew})]
 
 
 def _about_model(facts: Facts) -> list[Claim]:

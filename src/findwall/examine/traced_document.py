@@ -100,6 +100,7 @@ def diagnose_device(run: Run, ranks: list[Facts], asked: str | None = None) -> D
         road=road(facts, verdict.cause, prescriptions),
         what_if=what_if(facts, asked) if asked is not None else None,
         elapsed=elapsed_shares(facts.rank),
+        ranks=facts.ranks.answer if facts.ranks is not None else None,
     )
 
 

@@ -1,4 +1,5 @@
-"""What a step does beside its model: averages of weights, work without gradients, what comes behind."""
+"""What a step does beside its model: averages of weights, work without gradients, statistics that are only
+looked at, what comes behind."""
 
 from __future__ import annotations
 
@@ -19,6 +20,13 @@ _BESIDE: tuple[Role, ...] = ("data", "update", "average", "evaluation", "teacher
 def averages(facts: WorkFacts) -> I64:
     """The atoms of averages of the weights."""
     return np.flatnonzero(serve(facts, rows_of(facts, np.arange(len(facts.atoms.index))), "average"))
+
+
+@found_once
+def only_looked_at(facts: WorkFacts) -> I64:
+    """The atoms of what is made of what training gave, and flows into nothing that is trained: statistics for
+    a log."""
+    return np.flatnonzero(serve(facts, rows_of(facts, np.arange(len(facts.atoms.index))), "metric"))
 
 
 @found_once

@@ -42,7 +42,7 @@ def best_step(facts: Facts, change: Change, moves: tuple[str, ...]) -> float:
     calibration, now = facts.cheapest
     graph = change.apply(facts.graph)
     then = on_warm_cores(facts, graph, play_with(graph, calibration).step, WARMER_AT_MOST)
-    saved = now.step - then
+    saved = facts.of_all_ranks(moves, now.step - then)
     gone = sum(likely.rare.get(cause, 0.0) for cause in moves)
     known = likely.idle.total - likely.idle[UNKNOWN]
     unseen = likely.left_over if likely.idle.of(moves) > MAJORITY_SHARE * known > 0 else 0.0

@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from findwall.model.catalogue import MAJORITY_SHARE, ROOFS
+from findwall.model.answers.ranks_answer import RanksTogether, Suspect
+from findwall.model.catalogue import ROOFS
 from findwall.model.causes import UNKNOWN, ByCause, cause_index
 from findwall.model.dataflow import ROLES, LineLoop, Role, Unneeded
 from findwall.model.events import Bool
@@ -32,48 +33,28 @@ FUSES = "unfused-pointwise"  # the cause that fusing chains of kernels moves
 
 
 class RankFindings(msgspec.Struct, frozen=True):
-    """Collectives seen on every rank. Columns: a rank each, in the order the ranks were given."""
+    """What all ranks say together, and what of it concerns those whose facts are here."""
 
-    ranks: tuple[int, ...]  # their numbers
-    rows: I64  # shape (collectives, ranks): device row on each rank
-    duration: I64  # same shape
-    late: int  # number of the rank that waits least
-    late_count: int  # of the matched collectives: how often it joined last
-    by_wait: tuple[tuple[int, float], ...]  # (rank, ms a step spent waiting for others), most first
+    answer: RanksTogether
+    # Of each of those ranks: wait and duration of each of its communications, ns, and their rows in the
+    # trace.
+    waits: tuple[tuple[F64, F64], ...]
+    rows: tuple[I64, ...]
+    entries: tuple[F64, ...]  # and of each what it waited as the others' recordings had not begun
+    # Of causes that are of several ranks: what a step is shorter by without, ns, as all ranks are replayed.
+    saves: dict[str, float]
     bus_rate: float | None = None  # bytes/s of large transfers without waiting
-    by_host: bool = False  # `rows` are collectives of the host (gloo): waiting for them is idle time
-    waited: I64 | None = None  # ns, same shape: until the last rank came; None: their clocks differ
-    later: I64 | None = None  # ns, same shape: how much later than this rank the last one can have come
+    by_host: bool = False  # the collectives are the host's (gloo): waiting for them is idle time
 
     @property
-    def matched(self) -> int:
-        return len(self.duration)
+    def named(self) -> Suspect | None:
+        """Who the others wait for, if it is one."""
+        return next((one for one in self.answer.suspects if one.named), None)
 
     @property
-    def waiting(self) -> F64:
-        """Share of each collective's time that is waiting, on each rank."""
-        return self.waits / np.maximum(self.duration, 1)
-
-    @property
-    def waits(self) -> I64:
-        """How long each rank waits in each collective: until the last one comes.
-
-        Where clocks differ, what it lasts longer than on the rank where it is shortest.
-        """
-        if self.waited is not None:
-            return self.waited
-        longer: I64 = self.duration - self.duration.min(axis=1, keepdims=True)
-        return longer if self.later is None else np.minimum(longer, self.later)
-
-    @property
-    def has_late_rank(self) -> bool:
-        """Whether one rank joins most collectives last: a minority of them blames nobody."""
-        return self.late_count > MAJORITY_SHARE * self.matched
-
-    @property
-    def transfer_ms(self) -> float:
-        """Of all of these collectives, what none of the ranks can have waited."""
-        return ms(float(self.duration.min(axis=1).sum()))
+    def is_waited_for(self) -> bool:
+        """Whether what ranks wait for each other is worth it: for one of them, or for others each step."""
+        return self.saves["straggler"] > 0
 
 
 class Facts(WorkFacts, frozen=True, dict=True):
@@ -153,8 +134,19 @@ class Facts(WorkFacts, frozen=True, dict=True):
             change = sum((self.taken_away(cause, scenario) for cause in causes), Change())
             shorter = now.step - play_with(change.apply(self.graph), calibration).step
             rare = sum(scenario.rare.get(cause, 0.0) for cause in causes)
-            kept[causes] = max(shorter * scenario.shrink, 0.0) + rare
+            kept[causes] = self.of_all_ranks(causes, max(shorter * scenario.shrink, 0.0)) + rare
         return kept[causes]
+
+    def of_all_ranks(self, causes: tuple[str, ...], shorter: float) -> float:
+        """Of what a rank's step is shorter by without causes that are of several ranks, what all ranks
+        together make of it: the others are as far behind."""
+        kept = self.ranks.saves if self.ranks is not None else {}
+        theirs = tuple(cause for cause in causes if cause in kept)
+        if not theirs:
+            return shorter
+        rest = tuple(cause for cause in causes if cause not in kept)
+        alone = self.saved(rest) if rest else 0.0
+        return min(shorter, alone + sum(kept[cause] for cause in theirs))
 
     def recoverable(self, scenario: Scenario | None = None) -> ByCause:
         """What the step is shorter by without each cause alone, and no more than it takes above its floor.

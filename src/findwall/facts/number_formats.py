@@ -18,7 +18,7 @@ from findwall.facts.facts import Facts, of_class
 from findwall.model.catalogue import MATRIX_CLASSES, SMALL_PART
 from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
-from findwall.model.machine import MATH_TYPES, SIXTEEN_BITS
+from findwall.model.machine import MATH_TYPES, SIXTEEN_BITS, WHOLE_NUMBERS
 from findwall.replay.curves import curves
 from findwall.step.kernel_names.name_parts import item_size_in_name
 from findwall.step.step_facts import StepFacts
@@ -69,6 +69,16 @@ def in_fp64(facts: WorkFacts) -> I64:
     doubles = [at >= 0 and "double" in _first_type(facts, at) for at in distinct.tolist()]
     multiplies = facts.kernels.math_index[facts.atoms.index] == MATH_TYPES.index("fp64")
     return np.flatnonzero(np.array(doubles, bool)[inverse.reshape(-1)] | multiplies)
+
+
+def in_whole_numbers(facts: WorkFacts) -> I64:
+    """Atoms that multiply matrices of whole numbers, of more than 8 bits: no unit does that."""
+    op = facts.kernels.op[facts.atoms.index]
+    inputs = np.where(op >= 0, facts.timeline.events.inputs[np.maximum(op, 0)], -1)
+    distinct, inverse = np.unique(inputs, return_inverse=True)
+    whole = [at >= 0 and _first_type(facts, at) in WHOLE_NUMBERS for at in distinct.tolist()]
+    multiplies = facts.kernels.is_class(*MATRIX_CLASSES)[facts.atoms.index]
+    return np.flatnonzero(np.array(whole, bool)[inverse.reshape(-1)] & multiplies)
 
 
 def _first_type(facts: StepFacts, inputs_id: int) -> str:

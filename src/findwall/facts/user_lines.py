@@ -6,19 +6,23 @@ Where a trace has no stacks, the lines that a sampler saw speak instead.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
+import numpy as np
 
 from findwall.facts.facts import Facts
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.claims import Claim, Evidence
 from findwall.model.events import Kind
+from findwall.model.intervals import I64
 from findwall.model.measured_run import HostLine
 from findwall.step.call_names import LIBRARY, PROFILED_FRAME, in_window, is_own
 from findwall.step.called_ops import heads_of
 from findwall.step.step_facts import StepFacts, found_once
 from findwall.units import ms
+from findwall.work.work_facts import WorkFacts
 
 # Both chosen by hand, not calibrated.
 LINES_SHOWN = 2  # of the sampler's: one row of evidence is left for the trace
@@ -48,6 +52,16 @@ def line_of(facts: StepFacts, row: int) -> str | None:
     forward = int(facts.links.forward[row]) if row >= 0 else -1
     frame = _nearest_own(facts, row) or _nearest_own(facts, forward)
     return frame.place if frame is not None else _seen_at(facts, forward) or _seen_at(facts, row)
+
+
+def line_of_most(facts: WorkFacts, atoms: I64) -> str | None:
+    """The line that most of these atoms' time comes from."""
+    ops, own = facts.kernels.op[facts.atoms.index[atoms]], facts.atoms.own[atoms]
+    spent: Counter[str] = Counter()
+    for op in np.unique(ops[ops >= 0]).tolist():
+        if place := line_of(facts, op):
+            spent[place] += int(own[ops == op].sum())
+    return spent.most_common(1)[0][0] if spent else None
 
 
 def _seen_at(facts: StepFacts, row: int) -> str | None:

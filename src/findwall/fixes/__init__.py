@@ -188,9 +188,15 @@ class Fix(msgspec.Struct, frozen=True):
     refusals: tuple[Refusal, ...] = ()  # asked before that, in their order
     tried: int | None = None  # its place among what people try first; None: they do not
     apply: Apply | None = None  # makes it in the job's own process; None: it needs an edit
+    # Sees in the job's process that a switch of the job's own did the same, and changes nothing.
+    shows: Apply | None = None
     patch: Callable[[Editor], None] | None = None  # edits the job's own lines, to make it permanent
     numbered: Callable[[Facts, int], Outcome] | None = None  # the same with a number that a person gives
     stand_in: Apply | None = None  # shows in a trial what the edit would give; nothing to run a job with
+    # Makes it in a job that runs already, so that `try` can screen it: what it puts is taken back by the
+    # registry, and it is made again. Most that can be made so are made as at the start.
+    live: Apply | None = None
+    compiles: bool = False  # its first step takes long: it is screened last
     instead: str = ""  # the fix that `try` makes in its place where this one fails
     redraws: bool = False  # what a dataset draws at random is drawn in other processes
     removes: bool = False  # it takes work out of the step whole: no floor of that work bounds what it saves

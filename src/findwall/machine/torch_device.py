@@ -94,6 +94,11 @@ def compiled_graphs() -> int:
     return int(stats.get("unique_graphs", 0)) if stats else 0
 
 
+def synchronize(torch: Any) -> None:
+    """Wait until the device has done all that it was given."""
+    torch.cuda.synchronize()
+
+
 def memory(torch: Any, device: int | None) -> tuple[int | None, int | None]:
     """Peak bytes the job's tensors took, and the device's total."""
     if device is None:

@@ -10,9 +10,10 @@ from typing import Any, Literal
 import msgspec
 
 from findwall.model.answers.memory_answer import Memory
+from findwall.model.answers.ranks_answer import RanksTogether
 from findwall.model.answers.sweep_answer import Sweep
 from findwall.model.answers.watch_answer import Watch
-from findwall.model.applied import Trial
+from findwall.model.applied import ScreenedTrial, Trial
 from findwall.model.claims import Claim, Evidence, Figure, Range
 
 SCHEMA = "findwall/1"
@@ -292,6 +293,8 @@ class Diagnosis(msgspec.Struct):
     watch: Watch | None = None  # of a job that ran already
     remarks: list[Claim] = []  # what `notes` say, one by one, as data
     sweep: Sweep | None = None  # what other batch sizes would give
+    ranks: RanksTogether | None = None  # what the ranks of a job say together; null of one alone
+    screened: list[ScreenedTrial] = []  # fixes that `try` switched on and off while the job ran
 
 
 def to_json(diagnosis: Diagnosis) -> bytes:

@@ -160,6 +160,7 @@ NO_TELEMETRY = Telemetry()
 UNKNOWN_ENVIRONMENT = Environment()
 
 
+WHOLE_NUMBERS = frozenset({"long int", "long", "int", "short int", "short"})  # of more than 8 bits
 _DTYPE_MATH = {
     "double": "fp64",
     "float": "fp32",

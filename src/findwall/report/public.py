@@ -19,6 +19,7 @@ from findwall.model.answers.memory_answer import (
     MemoryPhase,
     MemoryPrice,
 )
+from findwall.model.answers.ranks_answer import Pattern, Unit, Why, WhyNot
 from findwall.model.catalogue import KERNEL_CLASSES, WALL_OF, WALLS
 from findwall.model.causes import UNKNOWN
 from findwall.model.diagnosis import KERNELS_ALONE
@@ -67,6 +68,7 @@ OWN = frozenset(
             *get_args(MemoryOf),
             *get_args(MemoryPrice),
         ),
+        *(*get_args(Unit), *get_args(Why), *get_args(Pattern), *get_args(WhyNot)),
     }
 )
 # Keys of dictionaries in the document: what stands under others goes.

@@ -18,7 +18,7 @@ from findwall.model.diagnosis import Diagnosis, Prescription, Question
 from findwall.report import fix_phrases, phrases
 from findwall.report.printable_names import brief, clean, fit
 from findwall.report.stream import is_unicode, to_ascii
-from findwall.report.texts import memory_text, ncu_text, sweep_text, watched_text
+from findwall.report.texts import memory_text, ncu_text, ranks_text, sweep_text, watched_text
 from findwall.units import format_share
 
 # Columns and lines are chosen by hand, for one screen of 80 columns.
@@ -126,6 +126,9 @@ def _rest(diagnosis: Diagnosis, width: int, glyphs: Glyphs) -> Iterator[Renderab
         yield Text()
         yield _questions(diagnosis.questions, glyphs)
     yield _labelled(_facts(diagnosis))
+    if together := ranks_text.facts(diagnosis.ranks):
+        yield Text()
+        yield _labelled(together)
     if diagnosis.memory.kinds:
         yield from _memory(diagnosis, width, glyphs)
     yield from _advice(diagnosis)

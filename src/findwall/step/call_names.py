@@ -15,7 +15,8 @@ from findwall.model.intervals import I64
 from findwall.step.step_facts import OWNERS, Links, StepFacts
 
 LIBRARY = re.compile(
-    r"(?:^|/)(?:site-packages|dist-packages|lib/python\d[\d.]*|torch|torchvision|functorch)(?:/|$)|^<"
+    r"(?:^|/)(?:site-packages|dist-packages|lib/python\d[\d.]*|torch|torchvision|functorch"
+    r"|findwall/(?:agent|apply))(?:/|$)|^<"  # findwall's, where it runs from a checkout
 )
 STDLIB = frozenset(sys.stdlib_module_names)
 # A frame of Python as the profiler names it.

@@ -1,8 +1,8 @@
 """Forward work done again in the backward pass: activation checkpointing.
 
 It has no op of its own. Its mark is a forward op, one that records itself for a later backward (it carries a
-sequence number), running under the autograd engine. A graph built for second derivatives does that too, but
-under nearly every node, where checkpointing does it under a few, and mostly says its name.
+sequence number), running under the autograd engine. A pass that builds a graph for second derivatives does
+that too, but under nearly every node, where checkpointing does it under a few, and mostly says its name.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ def recomputed(timeline: Timeline, links: Links, rows: I64) -> Bool:
     parent = np.maximum(links.parent, 0)
     node = (links.parent >= 0) & engine[parent]  # the node's own row, directly under the engine's
     forward &= ~node & ~timeline.named(_KEEPS)[events.name]
-    told = any(_CHECKPOINTED.search(name) for name in timeline.names)
-    if not forward.any() or (not told and _second_derivatives(links, engine, forward)):
+    if not any(_CHECKPOINTED.search(name) for name in timeline.names):
+        forward &= ~_of_second_derivatives(timeline, links, engine, forward)
+    if not forward.any():
         return found
     around = np.append(nearest(links.parent, forward | engine), -1)[links.op[rows]]
     repeats: Bool = (around >= 0) & forward[around]
@@ -66,10 +67,17 @@ def because_of_checkpoints(timeline: Timeline, links: Links, rows: I64, again: B
     return found
 
 
-def _second_derivatives(links: Links, engine: Bool, forward: Bool) -> bool:
-    """Whether most nodes issue recording ops."""
-    nodes = np.flatnonzero((links.parent >= 0) & engine[np.maximum(links.parent, 0)])
+def _of_second_derivatives(timeline: Timeline, links: Links, engine: Bool, forward: Bool) -> Bool:
+    """Which rows are of a pass in which most nodes issue recording ops. Between two passes run ops that are
+    of none."""
+    events = timeline.events
     issuing = np.unique(links.parent[links.parent >= 0])
+    nodes = np.flatnonzero((links.parent >= 0) & engine[np.maximum(links.parent, 0)])
     nodes = nodes[np.isin(nodes, issuing)]
-    recording = np.unique(links.parent[np.flatnonzero(forward)])
-    return bool(np.isin(nodes, recording).mean() > MAJORITY_SHARE)
+    between = np.sort(events.start[events.is_kind(Kind.OP) & ~links.backward])
+    of = np.searchsorted(between, events.start)
+    recording = np.isin(nodes, links.parent[forward])
+    count = np.bincount(of[nodes], minlength=len(between) + 1)
+    share = np.bincount(of[nodes], recording, minlength=len(between) + 1) / np.maximum(count, 1)
+    found: Bool = share[of] > MAJORITY_SHARE
+    return found

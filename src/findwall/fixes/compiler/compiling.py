@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from findwall.apply.applying import Effect
 from findwall.apply.layer_calls import Instead, LayerCalls
-from findwall.apply.model_calls import Call, InPlace, is_layer
+from findwall.apply.model_calls import Call, InPlace, is_layer, place
 from findwall.apply.roots import roots
 from findwall.model.applied import Place, Spot
 
@@ -43,25 +44,58 @@ def compile_models(torch: Any, effect: Effect, **how: Any) -> None:
     effect.missed(NO_CALL)
     layers = _Layers(torch, effect, how)
     made = Made(torch)
-
-    def compiled(module: Any, _args: tuple[Any, ...]) -> None:
-        if is_layer(module):
-            layers.missed(NO_FUNCTION)
-        elif module._compiled_call_impl is not None or hasattr(module, "_orig_mod"):
-            effect.missed(OWN)
-        else:
-            layers.stop()
-            # As `module.compile()`, which leaves out models that are made of torch's own modules alone: the
-            # compiler begins at the first frame that is none of torch's.
-            inline = importlib.import_module("torch._dynamo.external_utils").wrap_inline
-            compiled_call = torch.compile(inline(module._call_impl), **how)
-            module._compiled_call_impl = _Compiled(torch, module._call_impl, made.counted(compiled_call))
-            effect.at(CALLED, value=TORCHS if type(module).__module__.startswith("torch.") else "")
-            effect.missed(WRAPPED if _is_wrapped(torch, module) else NO_GRAPH)
-
-    roots(torch).tell(compiled)
+    roots(torch).tell(lambda module, _args: _compile_whole(torch, effect, how, made, module, layers))
     roots(torch).each(layers.called)
     effect.at_end(lambda: made.told(effect, layers.told()))
+
+
+def compile_live(torch: Any, effect: Effect) -> None:
+    """The same in a job that runs: the whole models that it was seen to call, which can be put back. The
+    compiler goes past what stands around the calls of modules, so nothing may."""
+    effect.missed(NO_CALL)
+    made = Made(torch)
+    for module in roots(torch).models:
+        _compile_whole(torch, effect, {}, made, module, None)
+    effect.at_end(lambda: made.told(effect, ""))
+
+
+def _compile_whole(
+    torch: Any, effect: Effect, how: dict[str, Any], made: Made, module: Any, layers: _Layers | None
+) -> None:
+    if is_layer(module):
+        (layers or effect).missed(NO_FUNCTION)
+    elif module._compiled_call_impl is not None or hasattr(module, "_orig_mod"):
+        effect.missed(OWN)
+    else:
+        if layers is not None:
+            layers.stop()
+        if module not in effect.kept:
+            effect.kept[module] = _compiled_call(torch, module, how)
+        call = made.counted(effect.kept[module])
+        place(module, _Compiled(torch, module._call_impl, call), None)
+        effect.at(CALLED, value=TORCHS if type(module).__module__.startswith("torch.") else "")
+        effect.missed(WRAPPED if _is_wrapped(torch, module) else NO_GRAPH)
+
+
+def _compiled_call(torch: Any, module: Any, how: dict[str, Any]) -> Call:
+    """As `module.compile()`, which leaves out models that are made of torch's own modules alone: the compiler
+    begins at the first frame that is none of torch's."""
+    inline = importlib.import_module("torch._dynamo.external_utils").wrap_inline
+    compiled: Call = torch.compile(inline(module._call_impl), **how)
+    return compiled
+
+
+def graphs_seen(torch: Any, effect: Effect) -> None:
+    """What the compiler made of anything in the job, whoever asked it to."""
+
+    def told() -> str:
+        if "torch._dynamo.utils" not in sys.modules:
+            effect.missed("the compiler was not called")
+            return ""
+        effect.missed("the compiler made no graph")
+        return Made(torch).told(effect, " by the job's own switch")
+
+    effect.at_end(told)
 
 
 class _Compiled(InPlace):

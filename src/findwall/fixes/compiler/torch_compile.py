@@ -53,7 +53,7 @@ from findwall.fixes import (
     without_floors,
 )
 from findwall.fixes.compiler.compile_patch import compile_named
-from findwall.fixes.compiler.compiling import compile_models
+from findwall.fixes.compiler.compiling import compile_live, compile_models, graphs_seen
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, MENTION_SHARE, WORTH_IT
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Issue
@@ -153,6 +153,9 @@ FIX = Fix(
     tried=1,
     plainer=("builtin-ops", "fused-loss"),
     apply=compile_models,
+    live=compile_live,
+    compiles=True,
+    shows=graphs_seen,
     patch=partial(compile_named, how="", trainers={"transformers": {"torch_compile": "True"}}),
     instead="compile-blocks",
 )

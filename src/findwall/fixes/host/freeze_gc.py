@@ -17,6 +17,7 @@ Objects in reference cycles live until the next planned collection: memory grows
 from __future__ import annotations
 
 import ast
+import functools
 import gc
 import sys
 from typing import Any
@@ -107,9 +108,12 @@ class _Collector:
 
     def _freeze(self, objects: int) -> None:
         self._collect()
+        before = gc.get_threshold()
         gc.freeze()
-        gc.set_threshold(objects, *gc.get_threshold()[1:])
+        gc.set_threshold(objects, *before[1:])
         self._frozen, self._objects = gc.get_freeze_count(), objects
+        thaw = functools.partial(_thaw, *before)
+        REGISTRY.hold("freeze-gc", "gc.freeze", thaw, past_end=APPLIED)
         REGISTRY.wrap("freeze-gc", gc, "collect", lambda _: self._seldom, past_end=APPLIED)
 
     def _seldom(self, *args: Any, **kwargs: Any) -> int:
@@ -119,6 +123,11 @@ class _Collector:
             self._skipped += 1
             return 0
         return self._collect(*args, **kwargs)
+
+
+def _thaw(*objects: int) -> None:
+    gc.unfreeze()
+    gc.set_threshold(*objects)
 
 
 def patch(editor: Editor) -> None:
@@ -168,4 +177,4 @@ def _plan(edits: FileEdits, step: ast.stmt, outer: ast.stmt, steps: int) -> None
     edits.insert_after(outer, f"{collector}.enable()")
 
 
-FIX = Fix(("gc-pause", "host-work", "unstable-steps"), "safe", use, apply=apply, patch=patch)
+FIX = Fix(("gc-pause", "host-work", "unstable-steps"), "safe", use, apply=apply, live=apply, patch=patch)

@@ -72,5 +72,6 @@ FIX = Fix(
     use,
     (CACHED, unless("keep-cache/sizes-change", _sizes_change)),
     apply=apply,
+    live=apply,
     patch=patch,
 )

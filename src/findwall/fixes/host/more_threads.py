@@ -49,5 +49,6 @@ FIX = Fix(
     use,
     (unless("more-threads/on-gpu", lambda facts: not on_cores(facts), obvious=True),),
     apply=apply,
+    live=apply,
     patch=hold_in_script,
 )

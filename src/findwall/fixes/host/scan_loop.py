@@ -62,10 +62,11 @@ from findwall.work.op_arguments import Arguments, Tensor
 from findwall.work.work_facts import WorkFacts
 
 PICK = "aten::select"
+PUT = "aten::copy_"
 ADDS = frozenset({"aten::add", "aten::add_", "aten::sub", "aten::sub_", "aten::rsub"})
 SCALES = frozenset({"aten::mul", "aten::mul_", "aten::div", "aten::div_"})
 BOTH = frozenset({"aten::addcmul", "aten::addcmul_", "aten::lerp", "aten::lerp_"})
-HANDS_ON = frozenset({PICK, "aten::copy_", "aten::detach", "aten::unsqueeze", "aten::view"})
+HANDS_ON = frozenset({PICK, PUT, "aten::detach", "aten::unsqueeze", "aten::view"})
 GATHERS = frozenset({"aten::stack", "aten::cat"})
 SOON = 8  # ops: of the last round, and what turns the list round
 # Of each doubling: two pieces put behind each other twice, two products and a sum; all t are read for each of
@@ -259,14 +260,16 @@ def _carried(facts: StepFacts, heads: I64, picks: int) -> Tensor | None:
     `picks`: parts that were taken before.
 
     Each op gives one result, and all but the last are read within the round: what else is read comes from
-    parts, or from before."""
-    read, done, part = 0, list[str](), None
+    parts, or from before. A part that is taken to be written, as in `out[t] = acc`, is read by none."""
+    read, done, part, before = 0, list[str](), None, ""
     for row in heads.tolist():
         name, given = facts.timeline.name_of(row), Arguments(facts.timeline.inputs_of(row))
         tensors = given.tensors()
+        picks += (name == PICK) - (name == PUT and before == PICK)
+        before = name
         if name == PICK:
-            picks += 1
-        elif name not in HANDS_ON:
+            continue
+        if name not in HANDS_ON:
             if name not in ADDS | SCALES | BOTH:
                 return None
             if not tensors:  # a factor, or what is added, is worked out anew in every round

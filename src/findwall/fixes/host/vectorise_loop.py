@@ -82,17 +82,18 @@ def _by_lines(facts: Facts) -> Outcome | None:
     if not found:
         return None
     most = found[0]
+    # A host that reads a number in each round may decide by it what the next one does.
+    asks = any(np.isin(facts.host.questions, one.calls).any() for one in found)
     figures: Figures = {
         "rounds": most.rounds,
         "body": most.ops,
         "issued": sum(len(one.atoms) for one in found) / facts.steps.count,
         "pieces": pieces(facts),
+        "apart": not asks,
     }
     named = {"op": facts.op_name(int(most.atoms[0])) or "", "function": ""}
     moved = tuple(one for one in CAUSES_OF_LOOPS if gain_ms(facts, one) > MENTION_SHARE * step_ms(facts))
     moved += on_cores_too(facts, np.concatenate([one.atoms for one in found]))
-    # A host that reads a number in each round may decide by it what the next one does.
-    asks = any(np.isin(facts.host.questions, one.calls).any() for one in found)
     return Use(
         Claim("vectorise-loop/one-call", figures, named, [most.place]),
         _at_once(facts, found, _LEAST),

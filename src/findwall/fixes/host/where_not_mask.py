@@ -5,6 +5,7 @@ How many numbers `x[mask]` picks is known to the device alone: the host waits fo
 sorts the places. Where what is picked is only summed or averaged, zeros in the place of the others do:
 
     torch.where(mask, x, 0).sum() / mask.sum()          # instead of x[mask].mean()
+    y = torch.where(mask, f(x), y)                      # instead of y[mask] = f(x[mask])
 
 When it does not help:
 Few are picked, and much is done with them: then picking saves more than the wait costs. What is picked goes
@@ -43,7 +44,7 @@ from findwall.fixes import (
     step_ms,
     time_of,
 )
-from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, MENTION_SHARE
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES, MENTION_SHARE
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, NoWait
 from findwall.step.call_names import in_window, sync_rows
@@ -55,6 +56,8 @@ from findwall.work.work_facts import WorkFacts
 
 PICKS, ASKS = "aten::index", "aten::nonzero"
 REDUCES = re.compile(r"^aten::(sum|mean|nansum|linalg_vector_norm|mse_loss|l1_loss)$")
+PUTS = re.compile(r"^aten::_?index_put(_impl)?_$")
+ORDERS = re.compile(r"sort|topk|cum|cat|stack|unique|index")  # numbers that are picked lie next to others
 NUMBER_BYTES, MASK_BYTES = 2, 1  # how often a number is read and written; of the mask a byte
 MOVES = ("host-sync", "gather-scatter", "slow-kernels", "launch-bound")
 
@@ -75,6 +78,7 @@ class _Picked(msgspec.Struct, frozen=True):
     given: Tensor
     forward: I64  # atoms
     backward: I64
+    put: bool = False  # it is put back into its places, and not summed
 
 
 def use(facts: Facts) -> Outcome:
@@ -102,12 +106,13 @@ def use(facts: Facts) -> Outcome:
     calm = Change((NoWait(calls=waits[is_mine]),))
     counted: Figures = {"times": len(found) / facts.steps.count, "waits_ms": waited, "spent_ms": spent}
     figures = {**counted, **as_on_cores(facts)}
+    said = "where-not-mask/put-back" if found[0].put else "where-not-mask/zeros"
     return Use(
-        Claim("where-not-mask/zeros", figures, places=lines(line_of(facts, found[0].head))),
+        Claim(said, figures, places=lines(line_of(facts, found[0].head))),
         gone(facts, atoms) + calm,
         MOVES[:1] if waited > spent else MOVES,
         likely=lambda made: _likely(facts, found) + calm,
-        condition="picked-then-summed",
+        condition="" if found[0].put else "picked-then-summed",
     )
 
 
@@ -126,9 +131,47 @@ def _picked(facts: WorkFacts, heads: I64, of: I64, by: Passes, at: int) -> _Pick
     mask, given = _mask(facts, row), Arguments(facts.timeline.inputs_of(row)).tensor(0)
     if mask is None or given is None or given.dims[: len(mask.dims)] != mask.dims:
         return None
+    put = _put_back(facts, heads, of, at, mask, given)
+    if put is not None:
+        return _Picked(row, given, *by.atoms_of([row, put]), put=True)
     if not _is_summed(facts, heads, of, at, mask, given):
         return None
     return _Picked(row, given, *by.atoms_of([row]))
+
+
+def _put_back(facts: WorkFacts, heads: I64, of: I64, at: int, mask: Tensor, given: Tensor) -> int | None:
+    """The op that puts what was picked back by such a mask, if many are picked and all that reads such a
+    tensor before it works number by number."""
+    events, rest = facts.timeline.events, given.dims[len(mask.dims) :]
+    last, products = end_of_step(facts, int(heads[at])), _products(facts, of)
+    picked = None
+    for row in heads[at + 1 :].tolist():
+        if events.start[row] >= last or events.thread[row] != events.thread[heads[at]]:
+            return None
+        dims = [one.dims for one in Arguments(facts.timeline.inputs_of(row)).tensors()]
+        if picked is None:
+            fits = [one for one in dims if one[1:] == rest and len(one) == 1 + len(rest)]
+            picked = fits[0] if fits else None
+            if picked is not None and not FAIR_PART * mask.elements <= picked[0] <= mask.elements:
+                return None
+        if picked is None or picked not in dims:
+            continue
+        name = facts.timeline.name_of(row)
+        if PUTS.match(name):
+            inner = called_by(facts, row)
+            inner += [below for one in inner for below in called_by(facts, one)]
+            asked = [one for one in inner if facts.timeline.name_of(one) == ASKS]
+            masks = [Arguments(facts.timeline.inputs_of(one)).tensor(0) for one in asked]
+            return row if any(one is not None and one.dims == mask.dims for one in masks) else None
+        if row in products or REDUCES.match(name) or ORDERS.search(name):
+            return None
+    return None
+
+
+def _products(facts: WorkFacts, of: I64) -> set[int]:
+    """The ops that Python called for products."""
+    multiply, ops = facts.kernels.is_class(*MATRIX_CLASSES), facts.kernels.op
+    return set(of[ops[multiply & (ops >= 0)]].tolist())
 
 
 def _is_summed(facts: WorkFacts, heads: I64, of: I64, at: int, mask: Tensor, given: Tensor) -> bool:
@@ -137,9 +180,7 @@ def _is_summed(facts: WorkFacts, heads: I64, of: I64, at: int, mask: Tensor, giv
     events = facts.timeline.events
     rest = given.dims[len(mask.dims) :]
     last = end_of_step(facts, int(heads[at]))
-    multiply = facts.kernels.is_class(*MATRIX_CLASSES)
-    ops = facts.kernels.op
-    products = set(of[ops[multiply & (ops >= 0)]].tolist())
+    products = _products(facts, of)
     picked, summed = None, False
     for row in heads[at + 1 :].tolist():
         if events.start[row] >= last or events.thread[row] != events.thread[heads[at]]:

@@ -10,6 +10,10 @@ sides to count or add up those that are smaller is `torch.searchsorted`, with a 
     place = torch.searchsorted(edges, values, right=True)       # edges sorted: how many are <= each value
     total = functional.pad(weights.cumsum(-1), (1, 0))[place]   # of their weights, in the order of the edges
 
+Windows of images that are taken apart (`F.unfold`) only to be multiplied are a convolution:
+
+    y = F.conv2d(x, weight.view(out, channels, k, k), padding=k // 2)     # instead of weight @ F.unfold(x, k)
+
 When it does not help:
 The chain is not one that a library op covers: then torch.compile fuses it. Loops over samples or pairs are
 for vectorise-loop and batch-small-ops.
@@ -24,12 +28,13 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from findwall.facts.counted_pairs import counted_pairs
 from findwall.facts.facts import causes_of
 from findwall.facts.gains import blind_ms, launch_idle
 from findwall.facts.likely_times import compiles
 from findwall.facts.step_traits import calls_around, cells_called
 from findwall.facts.user_lines import line_of
+from findwall.facts.written_out.counted_pairs import counted_pairs
+from findwall.facts.written_out.unfolded_images import unfolded_images
 from findwall.fixes import (
     Claim,
     Facts,
@@ -64,7 +69,8 @@ from findwall.work.written_losses import written_loss
 
 FUSED = ("unfused-pointwise", "launch-bound")
 COUNTED = ("slow-kernels", "dtype-casts", "memory-roof")  # passes over all pairs, besides
-MOVES = (*FUSED, *COUNTED)
+UNFOLDED = ("layout-copies", "memory-roof", "slow-kernels")
+MOVES = (*FUSED, *COUNTED, UNFOLDED[0])
 
 SILU = "silu"
 RECURRENT_OPS = frozenset({"aten::gru", "aten::lstm", "aten::rnn_tanh", "aten::rnn_relu"})
@@ -92,7 +98,7 @@ LIBRARY_OPS = RECURRENT_OPS.union(*(ops for _, _, ops in CHAINS))
 
 
 def use(facts: Facts) -> Outcome:
-    return _cells(facts) or _loss(facts) or _pairs(facts) or _chains(facts)
+    return _cells(facts) or _loss(facts) or _pairs(facts) or _unfolded(facts) or _chains(facts)
 
 
 def _loss(facts: Facts) -> Outcome | None:
@@ -136,6 +142,25 @@ def _pairs(facts: Facts) -> Outcome | None:
         Claim("builtin-ops/pairs", figures, places=lines(line_of(facts, found.row))),
         change,
         causes_of(facts, found.atoms, (FUSED[0], *COUNTED)),
+        likely=lambda made: change,
+        uncurved=True,
+    )
+
+
+def _unfolded(facts: Facts) -> Outcome | None:
+    """Convolutions written as products of columns; None where there are none worth it."""
+    found = unfolded_images(facts)
+    if found is None or (spent := time_of(facts, found.atoms)) <= WORTH_IT * step_ms(facts):
+        return None
+    change = gone(facts, found.atoms)
+    return Use(
+        Claim(
+            "builtin-ops/convolution",
+            {"spent_ms": spent, "window": found.window},
+            places=lines(line_of(facts, found.row)),
+        ),
+        change,
+        causes_of(facts, found.atoms, UNFOLDED),
         likely=lambda made: change,
         uncurved=True,
     )
@@ -196,7 +221,8 @@ def _chains(facts: Facts) -> Outcome:
     covered = _covered(facts) if found and fused + blind_ms(facts, "unfused-pointwise") > 0 else 0.0
     if covered >= FAIR_PART:  # one that covers less has its ops by chance
         figures: Figures = {"pieces": pieces(facts), "pointwise_ms": facts.spent_ms("unfused-pointwise")}
-        claim = Claim("builtin-ops/instead-of-writing-out", figures, parts=chains)
+        places = lines(_written_at(facts, found[0]))
+        claim = Claim("builtin-ops/instead-of-writing-out", figures, parts=chains, places=places)
         best = _best(facts, facts.atoms_of("unfused-pointwise"))
         # What is called instead is what a compiler would make of the chain: of both, the compiler does it.
         return Use(
@@ -208,6 +234,14 @@ def _chains(facts: Facts) -> Outcome:
             condition=condition,
         )
     return no_use("builtin-ops/none")
+
+
+def _written_at(facts: Facts, name: str) -> str | None:
+    """The line of an op that tells this chain."""
+    marks = next(chain for chain, one, _ in CHAINS if one == name).keys() - IN_EVERY_CHAIN.keys()
+    atoms = facts.atoms.of("unfused-pointwise")
+    telling = [atom for atom in atoms.tolist() if _stem(facts.op_name(atom)) in marks]
+    return next((line for atom in telling if (line := line_of(facts, facts.op_row(atom))) is not None), None)
 
 
 def _covered(facts: Facts) -> float:
@@ -271,12 +305,14 @@ def _called(facts: StepFacts) -> frozenset[str]:
 
 
 def _marks(facts: Facts) -> dict[str, int]:
-    """Pointwise ops outside the library's own that take time, and how often they are called."""
+    """Pointwise ops of the forward pass outside the library's own that take time, and how often they are
+    called. A backward pass multiplies and adds whatever it is of, and one that is differentiated has the
+    function's own ops too."""
     atoms = facts.atoms.of("unfused-pointwise")
-    atoms = atoms[
-        (calls_around(facts, atoms, LIBRARY_OPS) < 0) & (facts.kernels.op[facts.atoms.index[atoms]] >= 0)
-    ]
     rows = facts.kernels.op[facts.atoms.index[atoms]]
+    outside = calls_around(facts, atoms, LIBRARY_OPS) < 0
+    mine = outside & (rows >= 0) & ~facts.links.backward[np.maximum(rows, 0)]
+    atoms, rows = atoms[mine], rows[mine]
     names, group = np.unique(facts.timeline.events.name[rows], return_inverse=True)
     lengths = np.bincount(group, facts.own[atoms], minlength=len(names))
     spent: dict[str, float] = defaultdict(float)

@@ -239,6 +239,26 @@ def apply(torch: Any, effect: Effect) -> None:
     each_model(torch, effect, turn)
 
 
+def shows(torch: Any, effect: Effect) -> None:
+    """Weights that the job turned itself, and what its first convolution is given."""
+
+    def look(model: Model) -> str:
+        convolutions = _convolutions(torch, model.module)
+        turned = [
+            one for one in convolutions if _is_last(torch, one.weight) and not one.weight.is_contiguous()
+        ]
+        if not turned:
+            return "no weight of a convolution is channels-last"
+        told = f"{len(turned)} of {len(convolutions)} convolution weights"
+        if model.can_look:
+            model.look_at_first_call(_first_input(torch, effect, convolutions, told))
+        else:
+            effect.saw(f"{told} are channels-last")
+        return ""
+
+    each_model(torch, effect, look)
+
+
 def _convolutions(torch: Any, module: Any) -> list[Any]:
     return [one for one in module.modules() if isinstance(one, torch.nn.Conv2d)]
 
@@ -360,6 +380,7 @@ FIX = Fix(
     ),
     tried=9,
     apply=apply,
+    shows=shows,
     patch=patch,
     reorders=True,
 )

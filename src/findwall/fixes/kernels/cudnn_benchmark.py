@@ -21,6 +21,7 @@ memory for its workspace. The first steps are slow.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -98,7 +99,8 @@ def apply(torch: Any, effect: Effect) -> None:
         effect.cannot("cudnn.benchmark is on already")
         return
     torch.backends.cudnn.benchmark = True
-    REGISTRY.hold("cudnn-benchmark", "torch.backends.cudnn.benchmark", None, past_end=APPLIED)
+    what = "torch.backends.cudnn.benchmark"
+    REGISTRY.hold("cudnn-benchmark", what, functools.partial(_turn_off, torch), past_end=APPLIED)
     effect.at("script")
 
     def again(*_: Any) -> None:
@@ -111,13 +113,29 @@ def apply(torch: Any, effect: Effect) -> None:
     effect.at_end(lambda: _still_on(torch, effect))
 
 
+def _turn_off(torch: Any) -> None:
+    torch.backends.cudnn.benchmark = False
+
+
+ON = "cudnn.benchmark is on at the end"
+
+
+def shows(torch: Any, effect: Effect) -> None:
+    if not torch.cuda.is_available():
+        effect.cannot("there is no GPU here, and only convolutions of GPUs are timed")
+        return
+    effect.missed("cudnn.benchmark is off at the end, or algorithms are asked to be deterministic")
+    how = torch.backends.cudnn
+    effect.at_end(lambda: ON if how.benchmark and not how.deterministic else "")
+
+
 def _still_on(torch: Any, effect: Effect) -> str:
     """The job may have set it back, or ask for results that are the same in every run."""
     if torch.backends.cudnn.deterministic:
         effect.missed("the job asks for deterministic algorithms, which cuDNN does not choose by time")
         return ""
     if torch.backends.cudnn.benchmark:
-        return "cudnn.benchmark is on at the end"
+        return ON
     effect.missed("the job turns cudnn.benchmark off itself")
     return ""
 
@@ -134,6 +152,8 @@ FIX = Fix(
     use,
     (ON_CORES,),
     apply=apply,
+    live=apply,
+    shows=shows,
     patch=patch,
     of_anything=True,
 )

@@ -22,6 +22,7 @@ from findwall.facts.cause_kernels import CARRIERS_SEARCHED, carriers, moves_on
 from findwall.facts.memory_copies import appended, turned_by_library
 from findwall.facts.op_shapes import shapes_text
 from findwall.facts.user_lines import line_of
+from findwall.facts.written_out.unfolded_images import unfolded_images
 from findwall.fixes import Claim, Facts, Fix, Outcome, gone, is_training, lines, no_use, surely, time_of
 from findwall.model.intervals import I64
 from findwall.step.step_facts import StepFacts
@@ -29,6 +30,9 @@ from findwall.step.step_facts import StepFacts
 
 def use(facts: Facts) -> Outcome:
     every = facts.atoms_of("layout-copies")
+    unfolded = unfolded_images(facts)
+    if unfolded is not None:  # what a product of columns is made of is no layout
+        every = np.setdiff1d(every, unfolded.atoms)
     if time_of(facts, every) <= 0:
         return no_use("fewer-copies/none")
     own = np.setdiff1d(every, turned_by_library(facts))

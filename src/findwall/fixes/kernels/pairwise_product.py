@@ -11,6 +11,11 @@ that is one product and a few passes over n × m numbers:
 
 `torch.cdist(a, b)` does the same and takes the root.
 
+Products of all pairs that are only added up are one product of matrices as well, forward and backward:
+
+    pooled = (f[:, :, :, None] * f[:, :, None]).sum(1)              # positions × channels × channels
+    pooled = f.mT @ f                                               # or torch.einsum("bpc,bpd->bcd", f, f)
+
 When it does not help:
 The differences themselves are read by something else, or d is so small that n × m × d is hardly more than
 n × m.
@@ -34,6 +39,7 @@ from findwall.facts.called_atoms import called_by, passes, read_behind, reading
 from findwall.facts.facts import causes_of, kernels_ns
 from findwall.facts.likely_times import in_few_kernels, pass_ns
 from findwall.facts.user_lines import line_of
+from findwall.facts.written_out.summed_products import SummedProduct, summed_products
 from findwall.fixes import (
     CannotTell,
     Claim,
@@ -112,6 +118,52 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 def use(facts: Facts) -> Outcome:
+    differences = _differences(facts)
+    return differences if isinstance(differences, Use) else _products(facts) or differences
+
+
+def _products(facts: Facts) -> Use | None:
+    """Of all pairs, that are only added up; None where there is none that a product would do sooner."""
+    if lacks_rates(facts):
+        return None
+    found = [one for one in summed_products(facts) if _product_ns(facts, one) < kernels_ns(facts, one.atoms)]
+    if not found:
+        return None
+    every = np.concatenate([one.atoms for one in found])
+    largest = max(found, key=lambda one: one.pairs)
+    places = dict.fromkeys(line for one in found if (line := line_of(facts, one.rows[0])) is not None)
+    best = Change()
+    for one in found:
+        for atoms in (one.forward, one.backward):
+            best += as_one_pass(facts, atoms, one.results * one.left.size)
+    return Use(
+        Claim(
+            "pairwise-product/sum",
+            {"spent_ms": time_of(facts, every), "pairs": largest.pairs, "results": largest.results},
+            places=list(places),
+        ),
+        best,
+        causes_of(facts, every, MOVES),
+        likely=lambda made: in_few_kernels(
+            [
+                (rows_of(facts, atoms), kernels, kernels * _product_ns(facts, one, once=True))
+                for one in found
+                for atoms, kernels in ((one.forward, 1), (one.backward, 2))
+            ]
+        ),
+    )
+
+
+def _product_ns(facts: WorkFacts, one: SummedProduct, once: bool = False) -> float:
+    """ns of the products of matrices that give the same: of one of them, or of it and its gradients."""
+    flops = 2.0 * one.pairs / facts.ceilings.flops.get(MATH, np.inf) * NS_PER_S
+    products = 1 if once else 1 + 2 * (len(one.backward) > 0)
+    if on_cores(facts):
+        return products * flops
+    return products * float(curves().likely_ns(f"matmul/{MATH}", np.array([max(flops, 1.0)]))[0])
+
+
+def _differences(facts: Facts) -> Outcome:
     found_at = _subtractions(facts)
     readers = {shape: reading(facts, shape) for shape in set(found_at.values())}
     seen = [_chain(facts, row, found_at, readers[shape]) for row, shape in found_at.items()]

@@ -18,14 +18,18 @@ The order of sums differs, so results differ in the last bits. Attention weights
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from findwall.apply.applying import Effect
 from findwall.apply.model_calls import Model, each_model
+from findwall.apply.registry import APPLIED, REGISTRY, Call
 from findwall.apply.seenops import seen_ops
 from findwall.facts.cause_kernels import carriers
 from findwall.facts.step_traits import calls_around, has_shapes
@@ -62,6 +66,7 @@ from findwall.work.work_facts import WorkFacts
 # Products in a fused kernel: the scores and their use; backward, four gradients and the scores again.
 PRODUCTS = {"forward": 2, "backward": 4}
 BACKWARD_AGAIN = 5 / 4
+FUSED = ("scaled_dot_product", "flash_attn", "flash_attention")  # in the names of such ops
 CALLS = frozenset({"aten::scaled_dot_product_attention"})
 
 
@@ -171,10 +176,8 @@ def apply(torch: Any, effect: Effect) -> None:
         for one in eager:
             if _implementation(one) != "eager":  # part of one that was switched
                 continue
-            if hasattr(one, "set_attn_implementation"):
-                one.set_attn_implementation("sdpa")
-            else:
-                one.config._attn_implementation = "sdpa"
+            _set_implementation(one, "sdpa")
+            REGISTRY.hold("sdpa", "attention", partial(_set_implementation, one, "eager"), past_end=APPLIED)
         effect.at("call", value="switch" if hasattr(model.module, "set_attn_implementation") else "")
         if model.can_look:
             model.look_at_first_call(_fused_seen(torch, effect))
@@ -184,6 +187,13 @@ def apply(torch: Any, effect: Effect) -> None:
     each_model(torch, effect, switch)
 
 
+def _set_implementation(module: Any, name: str) -> None:
+    if hasattr(module, "set_attn_implementation"):
+        module.set_attn_implementation(name)
+    else:
+        module.config._attn_implementation = name
+
+
 def _implementation(module: Any) -> str | None:
     return getattr(getattr(module, "config", None), "_attn_implementation", None)
 
@@ -191,10 +201,47 @@ def _implementation(module: Any) -> str | None:
 @contextmanager
 def _fused_seen(torch: Any, effect: Effect) -> Iterator[None]:
     fused: list[str] = []
-    with seen_ops(torch, lambda name, _: fused.append(name) if "scaled_dot_product" in name else None):
+    with seen_ops(torch, lambda name, _: fused.append(name) if _is_fused(name) else None):
         yield
     if fused:
         effect.saw(f"{format_calls(len(fused))} of scaled_dot_product_attention in the first forward pass")
+
+
+def shows(torch: Any, effect: Effect) -> None:
+    """Fused attention in the first call of a model, or in what the job had compiled of it."""
+
+    def look(model: Model) -> str:
+        if model.can_look:
+            model.look_at_first_call(_fused_seen(torch, effect))
+        else:
+            _watch_graphs(effect)
+        return "no fused attention was seen in the model"
+
+    each_model(torch, effect, look)
+
+
+def _watch_graphs(effect: Effect) -> None:
+    """The compiler is there by now, as the model is made with it: each graph that it makes is looked at."""
+    graphs = sys.modules["torch._dynamo.output_graph"].OutputGraph
+
+    def note(_output: Any, graph: Any, *_: Any) -> None:
+        if calls := sum(_is_fused(str(node.target)) for node in graph.graph.nodes):
+            effect.saw(f"{format_calls(calls)} of scaled_dot_product_attention in a compiled graph")
+
+    def noted(original: Call) -> Call:
+        @functools.wraps(original)
+        def compiled(*args: Any, **kwargs: Any) -> Any:
+            with suppress(Exception):  # a look, no more
+                note(*args)
+            return original(*args, **kwargs)
+
+        return compiled
+
+    REGISTRY.wrap("sdpa", graphs, "call_user_compiler", noted, past_end=APPLIED)
+
+
+def _is_fused(name: str) -> bool:
+    return any(one in name for one in FUSED)
 
 
 def patch(editor: Editor) -> None:
@@ -205,4 +252,13 @@ def patch(editor: Editor) -> None:
         model.then(f'{model.name}.set_attn_implementation("sdpa")')
 
 
-FIX = Fix(("unfused-attention",), "changes-numerics", use, tried=4, apply=apply, patch=patch)
+FIX = Fix(
+    ("unfused-attention",),
+    "changes-numerics",
+    use,
+    tried=4,
+    apply=apply,
+    live=apply,
+    shows=shows,
+    patch=patch,
+)

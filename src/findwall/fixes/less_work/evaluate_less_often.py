@@ -1,4 +1,4 @@
-"""Run forward passes without gradients less often: an evaluation every n steps instead of in each.
+"""Evaluate, and work out what is only logged, every n steps instead of in each.
 
 What it does:
 A job that trains needs gradients. Forward work under `torch.no_grad()` or `torch.inference_mode()` in every
@@ -8,13 +8,17 @@ whatever speed. Every n steps, it costs the n-th part:
     if step % 500 == 0:
         validate(model, val_loader)
 
+Statistics for a log (norms and histograms of gradients, accuracies) are the same: they are made of what
+training gave, and nothing that is trained needs them.
+
 Where a smaller part of the data tells as much, evaluate on that. A frozen network that sees the same inputs
 again (a backbone, a text encoder, a teacher without augmentation) can run once: keep its outputs, on disk if
 need be, and load them with the batch.
 
 When it does not help:
 Training uses the results: a teacher's logits, a target network's values, a rollout, samples of a generator. A
-trace does not show what becomes of a tensor: read the line before you change it.
+trace does not show what becomes of a tensor: read the line before you change it. The job decides by a number
+that looks like a statistic: it skips a step, or stops early.
 
 Risk:
 A best checkpoint or an early stop that each evaluation decides is decided less often. Outputs that are kept
@@ -23,10 +27,14 @@ are those of the inputs without augmentation.
 
 from __future__ import annotations
 
+from findwall.facts.beside_the_model import only_looked_at
+from findwall.facts.best_changes import left_out
 from findwall.facts.gradient_free_work import Gradientless, is_forward_work, without_gradients
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gone, ideal, no_use, step_ms
+from findwall.facts.user_lines import line_of_most
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gone, ideal, no_use, step_ms, time_of
 from findwall.fixes.less_work.removed_work import causes_of
-from findwall.model.catalogue import ROOFS, UNNEEDED
+from findwall.model.catalogue import ROOFS, UNNEEDED, WORTH_IT
+from findwall.model.claims import lines
 from findwall.replay.change import Change, NoHostWork
 from findwall.step.timed_steps import RARE, beyond_usual_ns, untraced_evaluations
 from findwall.units import ms
@@ -48,7 +56,7 @@ MOVES = (
 def use(facts: Facts) -> Outcome:
     found = without_gradients(facts)
     if found is None:
-        return _untraced(facts)
+        return _looked_at(facts) or _untraced(facts)
     if found.flows_into == "loss" and found.weights != "others":
         return no_use("evaluate-less-often/needed")
     change = gone(facts, found.atoms) + Change((NoHostWork(found.later),))
@@ -60,6 +68,23 @@ def use(facts: Facts) -> Outcome:
         likely=(lambda made: change) if found.evaluates else None,
         uncurved=True,
         condition="inputs-come-again" if found.weights == "others" else "is-an-evaluation",
+    )
+
+
+def _looked_at(facts: Facts) -> Use | None:
+    """Statistics of every step, where the graph shows that they flow into nothing that is trained."""
+    atoms = only_looked_at(facts)
+    change = left_out(facts, atoms)
+    spent = time_of(facts, atoms)
+    if spent < WORTH_IT * step_ms(facts):
+        return None
+    return Use(
+        Claim("evaluate-less-often/looked-at", {"spent_ms": spent}, places=lines(line_of_most(facts, atoms))),
+        change,
+        causes_of(facts, atoms, MOVES),
+        likely=lambda made: change,
+        uncurved=True,
+        condition="is-only-looked-at",
     )
 
 

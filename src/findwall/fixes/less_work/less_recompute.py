@@ -15,6 +15,13 @@ Out of memory. The results are the same.
 
 from __future__ import annotations
 
+import functools
+import importlib
+from typing import Any
+
+from findwall.apply.applying import Effect
+from findwall.apply.registry import APPLIED, REGISTRY, Call
+from findwall.apply.roots import roots
 from findwall.facts.user_lines import line_of
 from findwall.fixes import Claim, Facts, Fix, Outcome, ideal, lines, surely, takes_nothing, unless
 from findwall.step.step_facts import StepFacts
@@ -39,4 +46,30 @@ def _room(facts: StepFacts) -> dict[str, float | None]:
     return {"peak_gib": facts.run.peak_memory / GIB, "total_gib": total / GIB}
 
 
-FIX = Fix(("recompute",), "needs-review", use, (unless("less-recompute/none", takes_nothing("recompute")),))
+def shows(torch: Any, effect: Effect) -> None:
+    """Models are called, and nothing in them is checkpointed."""
+    called: list[bool] = []
+    checkpoints: list[bool] = []
+
+    def noted(original: Call) -> Call:
+        @functools.wraps(original)
+        def checkpoint(*args: Any, **kwargs: Any) -> Any:
+            checkpoints.append(True)
+            return original(*args, **kwargs)
+
+        return checkpoint
+
+    module = importlib.import_module("torch.utils.checkpoint")
+    REGISTRY.wrap("less-recompute", module, "checkpoint", noted, past_end=APPLIED)
+    roots(torch).tell(lambda _module, _args: called.append(True))
+    effect.missed("the job still checkpoints activations")
+    effect.at_end(lambda: "no call of a checkpoint in the job's models" if called and not checkpoints else "")
+
+
+FIX = Fix(
+    ("recompute",),
+    "needs-review",
+    use,
+    (unless("less-recompute/none", takes_nothing("recompute")),),
+    shows=shows,
+)

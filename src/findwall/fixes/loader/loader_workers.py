@@ -201,9 +201,14 @@ def numbered(facts: Facts, workers: int) -> Outcome:
     return replace(found, likely=lambda made: Change((Measured("loader-starved", waits),)))
 
 
+def sensible_workers() -> int:
+    """As many as make sense here, where nobody asks for a number."""
+    return max(min(MOST_UNASKED, usable_cores() - 1), 1)
+
+
 def apply(torch: Any, effect: Effect) -> None:
     """The loaders that feed the steps get workers: as many as asked for, else as many as make sense here."""
-    workers = effect.number or max(min(MOST_UNASKED, usable_cores() - 1), 1)
+    workers = effect.number or sensible_workers()
     all_loaders = loaders(torch)
     changed: weakref.WeakKeyDictionary[Any, Unchanged] = weakref.WeakKeyDictionary()
 
@@ -230,6 +235,21 @@ def apply(torch: Any, effect: Effect) -> None:
 
     all_loaders.tell(effect.safely(feed), effect.safely(look))
     note_others(torch, effect, "loader-workers")
+
+
+def shows(torch: Any, effect: Effect) -> None:
+    """Workers that the job gave its loader itself, and that are alive in a pass."""
+    wanted = effect.number or 1
+    effect.missed("no loader that feeds the steps was seen")
+
+    def look(loader: Any, iterator: Any) -> None:
+        there = len(workers_of(iterator))
+        if there >= wanted:
+            effect.saw(f"{there} worker{'s' if there != 1 else ''} in a loader{_length(loader)}")
+        else:
+            effect.missed(f"a loader has {there} workers")
+
+    loaders(torch).tell(lambda _loader: None, effect.safely(look))
 
 
 def _note_threads(effect: Effect, threads: OneThreadEach, made: Place | None) -> str:
@@ -287,6 +307,7 @@ FIX = Fix(
     tried=3,
     numbered=numbered,
     apply=apply,
+    shows=shows,
     patch=patch,
     redraws=True,
 )

@@ -89,5 +89,6 @@ FIX = Fix(
         unless("non-blocking-copy/pageable", lambda facts: uploads(facts).pageable),
     ),
     apply=apply,
+    live=apply,
     patch=patch,
 )

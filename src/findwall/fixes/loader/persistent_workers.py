@@ -93,6 +93,21 @@ def apply(torch: Any, effect: Effect) -> None:
     note_others(torch, effect, "persistent-workers")
 
 
+def shows(torch: Any, effect: Effect) -> None:
+    """Workers that the job keeps itself."""
+    first: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
+    passed: weakref.WeakSet[Any] = weakref.WeakSet()
+    effect.missed("no loader that feeds the steps was seen to keep its workers")
+
+    def look(loader: Any, iterator: Any) -> None:
+        workers = workers_of(iterator)
+        if workers and first.setdefault(loader, workers) == workers and iterator in passed:
+            effect.saw(f"the same {len(workers)} workers in a loader's second pass")
+        passed.add(iterator)
+
+    loaders(torch).tell(lambda _loader: None, effect.safely(look))
+
+
 def patch(editor: Editor) -> None:
     for place in editor.places("loader"):
         set_in_loader(editor, place, persistent_workers="True")
@@ -109,6 +124,7 @@ FIX = Fix(
         unless("persistent-workers/no-workers", lambda facts: not facts.rank.loader_workers),
     ),
     apply=apply,
+    shows=shows,
     patch=patch,
     redraws=True,
 )

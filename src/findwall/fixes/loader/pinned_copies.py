@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from findwall.apply.applying import Effect
-from findwall.apply.registry import APPLIED, REGISTRY, Call
+from findwall.apply.registry import APPLIED, IN_PLACE, REGISTRY, Call, Put
 
 LARGE_BYTES = 1 << 20  # smaller ones are staged by the driver without a wait to speak of. Chosen by hand.
 
@@ -29,10 +29,16 @@ class PinnedCopies:
         self.count = self.pinned = 0
         self.pins = False
         self._noted: list[Effect] = []
+        self._puts: list[Put] = []
         places: dict[str, PlaceOf] = {"to": self._place_in_to, "cuda": lambda args, kwargs: 1}
         for name, place_of in places.items():
             unblocked = functools.partial(self._unblocked, place_of)
-            REGISTRY.wrap("pinned copies", torch.Tensor, name, unblocked, past_end=APPLIED)
+            self._puts.append(REGISTRY.wrap("pinned copies", torch.Tensor, name, unblocked, past_end=APPLIED))
+
+    @property
+    def is_there(self) -> bool:
+        """Not taken back."""
+        return all(one.state == IN_PLACE for one in self._puts)
 
     def note(self, effect: Effect) -> None:
         """Tell a fix where copies are made."""
@@ -98,6 +104,6 @@ _of_torch: dict[int, PinnedCopies] = {}
 
 def pinned_copies(torch: Any) -> PinnedCopies:
     """One for all fixes of a process."""
-    if id(torch) not in _of_torch:
+    if id(torch) not in _of_torch or not _of_torch[id(torch)].is_there:
         _of_torch[id(torch)] = PinnedCopies(torch)
     return _of_torch[id(torch)]

@@ -55,6 +55,8 @@ from findwall.work.work_facts import WorkFacts
 
 MOVES = ("launch-bound",)
 LISTS = re.compile(r"^aten::_foreach_")
+# In place, or into a new average.
+MIXES_OR_MAKES = re.compile(MIXES.pattern.replace("_$", "_?$"))
 
 
 def use(facts: Facts) -> Outcome:
@@ -95,7 +97,7 @@ def writes_of(facts: WorkFacts, atoms: I64) -> I64:
     atoms = atoms[(ops < 0) | (listed[np.maximum(ops, 0)] < 0)]
     ops = facts.kernels.op[facts.atoms.index[atoms]]
     on_weights, _ = on_shapes(facts.timeline, ops, parameter_shapes(facts.timeline))
-    return atoms[on_weights & facts.timeline.bears(MIXES, ops)]
+    return atoms[on_weights & facts.timeline.bears(MIXES_OR_MAKES, ops)]
 
 
 def _mixed(facts: WorkFacts, writes: I64) -> Change:

@@ -47,6 +47,7 @@ from findwall.fixes import (
     rows_of,
     step_ms,
 )
+from findwall.fixes.optimizer.live_steps import step_live
 from findwall.fixes.optimizer.optimizer_flags import KeptWay
 from findwall.fixes.optimizer.optimizer_patch import set_way
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
@@ -145,6 +146,10 @@ def _why_not(torch: Any, optimizer: Any) -> str:
     return ""
 
 
+def live(torch: Any, effect: Effect) -> None:
+    step_live(torch, effect, "foreach", lambda optimizer: _why_not(torch, optimizer))
+
+
 def patch(editor: Editor) -> None:
     for place in editor.places("optimizer"):
         set_way(editor, place, "foreach")
@@ -155,6 +160,7 @@ FIX = Fix(
     "changes-numerics",
     use,
     apply=apply,
+    live=live,
     patch=patch,
     plainer=("fused-optimizer",),
 )

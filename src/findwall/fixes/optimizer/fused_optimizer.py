@@ -18,6 +18,7 @@ library's kernel or a compiled step.
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import re
 from collections.abc import Callable
@@ -27,7 +28,7 @@ import numpy as np
 
 from findwall.apply.applying import Effect
 from findwall.apply.job_lines import passed
-from findwall.apply.registry import APPLIED, REGISTRY
+from findwall.apply.registry import APPLIED, REGISTRY, STEP_POST_HOOK
 from findwall.facts.figures import SECOND_NAMED_SHARE
 from findwall.facts.step_traits import HAVE_FUSED, updates_itself
 from findwall.facts.waits import optimizer_launches
@@ -47,6 +48,7 @@ from findwall.fixes import (
     time_of,
     to_floor,
 )
+from findwall.fixes.optimizer.live_steps import step_live
 from findwall.fixes.optimizer.optimizer_flags import KeptWay
 from findwall.fixes.optimizer.optimizer_patch import set_way
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
@@ -156,6 +158,38 @@ def _fused(effect: Effect, way: KeptWay, original: Callable[..., None]) -> Calla
     return make
 
 
+def live(torch: Any, effect: Effect) -> None:
+    step_live(torch, effect, "fused", _why_not_fused)
+
+
+def _why_not_fused(optimizer: Any) -> str:
+    for chosen in ("fused", "capturable", "differentiable"):
+        if optimizer.defaults.get(chosen):
+            return f"has {chosen}=True already"
+    able = type(optimizer).__name__ in HAVE_FUSED and "fused" in optimizer.defaults
+    return "" if able else "has no fused=True"
+
+
+def shows(torch: Any, effect: Effect) -> None:
+    """What optimizers step with at last."""
+    stepped: dict[str, bool] = {}
+
+    def note(optimizer: Any, *_: Any) -> None:
+        name = type(optimizer).__name__
+        stepped[name] = "fused" in name.lower() or all(one.get("fused") for one in optimizer.param_groups)
+
+    optimizers = importlib.import_module("torch.optim.optimizer")
+    hook = optimizers.register_optimizer_step_post_hook(effect.safely(note))
+    REGISTRY.hold("fused-optimizer", STEP_POST_HOOK, hook.remove, past_end=APPLIED)
+
+    def told() -> str:
+        fused = [name for name, is_fused in stepped.items() if is_fused]
+        effect.missed("no optimizer stepped with fused=True")
+        return f"fused=True in {fused[0]}" if fused else ""
+
+    effect.at_end(told)
+
+
 def patch(editor: Editor) -> None:
     for place in editor.places("optimizer"):
         trainer = {"optim": '"adamw_torch_fused"'} if place.value == "AdamW" else {}
@@ -163,4 +197,4 @@ def patch(editor: Editor) -> None:
         set_way(editor, place, "fused", {"transformers": trainer}, **also)
 
 
-FIX = Fix(MOVES, "changes-numerics", use, tried=5, apply=apply, patch=patch)
+FIX = Fix(MOVES, "changes-numerics", use, tried=5, apply=apply, live=live, shows=shows, patch=patch)

@@ -1,6 +1,9 @@
-"""Go below the format at hand where the hardware can: from fp64 to fp32, or int8 products for inference.
+"""Go below the format at hand where the hardware can: from fp64 or whole numbers to fp32, or int8 products.
 
 What it does:
+Matrices of whole numbers (counts, masks, labels) are multiplied number by number: no library has such a
+product. `(a.float() @ b.float())` gives the same wherever no sum reaches 2**24, and `.double()` below 2**53.
+
 At the roof only fewer bits or fewer FLOPs help. A job in fp64 has the most to gain: most GPUs multiply fp32
 or, on the tensor cores, TF32 many times as fast. GPUs that have int8 but no fp8 (A100, T4) do twice the
 products of 16 bits in it, for inference (torchao's int8 activations and weights, TensorRT).
@@ -25,6 +28,7 @@ from findwall.facts.best_changes import at_math
 from findwall.facts.number_formats import (
     FASTER_FORMAT_RATIO,
     in_fp64,
+    in_whole_numbers,
     math_times,
     narrow_products,
 )
@@ -59,6 +63,9 @@ def use(facts: Facts) -> Outcome:
     doubles = in_fp64(facts)
     if float(facts.own[doubles].sum()) > WORTH_IT * facts.step:
         return _from_fp64(facts, doubles)
+    whole = in_whole_numbers(facts)
+    if float(facts.own[whole].sum()) > WORTH_IT * facts.step:
+        return _from_whole_numbers(facts, whole)
     times = math_times(facts)
     if not times:
         return no_use("lower-precision/none")
@@ -84,6 +91,18 @@ def use(facts: Facts) -> Outcome:
         "matmuls_ms": time_of(facts, compute),
     }
     return Use(Claim("lower-precision/int8", figures), moves=("at-the-roof",))
+
+
+def _from_whole_numbers(facts: Facts, whole: I64) -> Use:
+    """As floats they are multiplied by a library's product."""
+    figures: Figures = {"spent_ms": time_of(facts, whole), "device_word": device_word(facts)}
+    return Use(
+        Claim("lower-precision/from-whole", figures, places=lines(line_of(facts, _longest(facts, whole)))),
+        at_math(facts, whole, "fp32", HALF_THE_BYTES),
+        causes_of(facts, whole, MOVES) or MOVES,
+        uncurved=True,
+        condition="sums-below-24-bits",
+    )
 
 
 def _from_fp64(facts: Facts, doubles: I64) -> Outcome:

@@ -20,6 +20,7 @@ cancellations and tests against fp32 references may.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -103,8 +104,9 @@ def apply(torch: Any, effect: Effect) -> None:
     if not torch.cuda.is_available():
         effect.cannot("there is no GPU here, and only GPUs have TF32")
         return
+    take_back = _turn_back(torch)
     _turn_on(torch)
-    REGISTRY.hold("tf32", "torch.set_float32_matmul_precision", None, past_end=APPLIED)
+    REGISTRY.hold("tf32", "torch.set_float32_matmul_precision", take_back, past_end=APPLIED)
     effect.at("script")
 
     def again(*_: Any) -> None:
@@ -115,6 +117,28 @@ def apply(torch: Any, effect: Effect) -> None:
 
     roots(torch).tell(again)
     effect.at_end(lambda: _still_on(torch, effect))
+
+
+ON = "TF32 is on for matmuls and convolutions at the end"
+
+
+def shows(torch: Any, effect: Effect) -> None:
+    if not torch.cuda.is_available():
+        effect.cannot("there is no GPU here, and only GPUs have TF32")
+        return
+    effect.missed("TF32 is off at the end")
+    effect.at_end(lambda: ON if _is_on(torch) else "")
+
+
+def _turn_back(torch: Any) -> Callable[[], None]:
+    """To what is set now."""
+    products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+
+    def take_back() -> None:
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cudnn.allow_tf32 = convolutions
+
+    return take_back
 
 
 def _turn_on(torch: Any) -> None:
@@ -137,7 +161,7 @@ def _is_on(torch: Any) -> bool:
 def _still_on(torch: Any, effect: Effect) -> str:
     """The job may have set it back."""
     if _is_on(torch):
-        return "TF32 is on for matmuls and convolutions at the end"
+        return ON
     effect.missed("the job turns TF32 off itself")
     return ""
 
@@ -160,5 +184,7 @@ FIX = Fix(
     ),
     tried=8,
     apply=apply,
+    live=apply,
+    shows=shows,
     patch=patch,
 )

@@ -116,10 +116,6 @@ def collective(claim: Claim) -> str:
     )
 
 
-def _ranks_wait(claim: Claim) -> str:
-    return f"each rank waits for the others per step: {', '.join(spoken(part) for part in claim.parts)}"
-
-
 WORDS: dict[str, Words] = {
     "evidence/kernel": _kernel,
     "evidence/vector-units": _vector_units,
@@ -140,7 +136,8 @@ WORDS: dict[str, Words] = {
     "and "
     "another device at work",
     "evidence/checkpointing": "the device waits {waits_ms:per_step} for launches that checkpointing makes",
-    "evidence/ranks-wait": _ranks_wait,
+    "evidence/ranks-wait": "the {ranks} ranks wait for each other {least_ms:ms} to {most_ms:ms} per step, "
+    "{median_ms:ms} in the median",
     "evidence/rank-at": "rank {rank} was at {places[0]} ({function}) in {seen_share:share} of the samples",
     "evidence/held-down": "{reason} held the clocks down in {held_share:share} of the samples",
     "evidence/slow-step": "step {step} of {steps} took {took_ms:ms}, {ratio:.1f} times the median",

@@ -75,10 +75,12 @@ def _waits(claim: Claim) -> str:
 def _one_call(claim: Claim) -> str:
     function = claim.names["function"]
     where = at(claim, ", likely at ", f" in {function}") if function else at(claim)
+    rounds = ": no round needs another, and they issue"
+    if not claim.figures.get("apart"):
+        rounds = ", if no round needs the one before: such rounds issue"
     return fill(
         "Do in one call on a larger tensor what a Python loop does in {rounds} rounds of {body} small {ops} "
-        "({first}{where}), if no round needs the one before: such rounds issue {issued:,.0f} {pieces} per "
-        "step.",
+        f"({{first}}{{where}}){rounds} {{issued:,.0f}} {{pieces}} per step.",
         claim,
         ops="op" if claim.figures["body"] == 1 else "ops",
         first=claim.names["op"] or "the same op",
@@ -223,6 +225,10 @@ WORDS: dict[str, Words] = {
         "The model is evaluated[[ in 1 step in {every:,}]]: such a step takes {long_ms:ms}, and the "
         "evaluations take {spent_ms:ms} of the mean step ({step_share:share}). Evaluate every n steps, or on "
         "a part of the data."
+    ),
+    "evaluate-less-often/looked-at": _with_place(
+        "Work out every n steps what is only looked at{where}: statistics of every step, which nothing that "
+        "is trained needs, take {spent_ms:per_step}. Keep a number that the job decides by."
     ),
     "evaluate-less-often/evaluates": (
         "{parts[0]}: if it is an evaluation, run it every n steps; keep what training uses."

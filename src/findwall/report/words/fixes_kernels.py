@@ -112,9 +112,10 @@ def _instead_of_small_ops(claim: Claim) -> str:
 
 def _instead_of_writing_out(claim: Claim) -> str:
     return fill(
-        "Call {chains} instead of writing it out: pointwise {pieces} take {pointwise_ms:per_step}.",
+        "Call {chains} instead of writing it out{where}: pointwise {pieces} take {pointwise_ms:per_step}.",
         claim,
         chains=_chains(claim),
+        where=at(claim),
     )
 
 
@@ -193,6 +194,11 @@ WORDS: dict[str, Words] = {
         "{spent_ms:per_step}."
     ),
     "builtin-ops/pairs": _counted_pairs,
+    "builtin-ops/convolution": (
+        "Use `F.conv2d` (or `F.conv1d`) instead of `F.unfold` and a product[[ at {places[0]}]]: writing each "
+        "number down for the {window} places of a window, and adding its gradients up, takes "
+        "{spent_ms:per_step}."
+    ),
     "builtin-ops/called-already": "most small {pieces} already belong to one call of {op}",
     "builtin-ops/none": "no chain of ops here is one that a library op covers",
     "builtin-ops/instead-of-small-ops": _instead_of_small_ops,

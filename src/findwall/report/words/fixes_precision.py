@@ -149,6 +149,11 @@ WORDS: dict[str, Words] = {
         "{matmuls_ms:per_step}."
     ),
     "lower-precision/from-fp64": _from_fp64,
+    "lower-precision/from-whole": (
+        "Multiply as floats (`a.float() @ b.float()`)[[ at {places[0]}]]: products of whole numbers take "
+        "{spent_ms:per_step}, since no library has one for them. Sums below 2**24 stay exact, with "
+        "`.double()` below 2**53."
+    ),
     "tf32/on-cores": "the job runs on the CPU, which has no TF32",
     "tf32/unknown-device": "this GPU is not in the table, so it is not known whether it has TF32",
     "tf32/has-none": "{device} has no TF32",

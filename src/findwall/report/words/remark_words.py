@@ -39,14 +39,16 @@ def _doubt(claim: Claim) -> str:
     )
 
 
-def _transfer(claim: Claim) -> str:
-    waits = ", ".join(spoken(part) for part in claim.parts)
-    return fill(
-        "{transfer_ms:ms} of the {matched} collectives that all ranks have is transfer; waiting for "
-        "others takes "
-        f"{waits}.",
-        claim,
-    )
+_NOT_COMPARED = {
+    "no-messages": "none of them has a communication",
+    "none-shared": "no two of them share a communication",
+    "unlike-clocks": "played together, they do not give the step that was recorded",
+}
+
+
+def _not_compared(claim: Claim) -> str:
+    why = _NOT_COMPARED.get(str(claim.figures["why"]), "there is one rank alone")
+    return f"The ranks are not compared with each other: {why}."
 
 
 def _captures(claim: Claim) -> str:
@@ -82,8 +84,9 @@ WORDS: dict[str, Words] = {
     "probes/far-off": _far_off,
     "profiled/used": _profiled,
     "ranks/as-slow": "{parts[0]}: ranks that wait for each other are all as slow as that one.",
-    "ranks/transfer": _transfer,
-    "rank-waited": "rank {rank} {ms:ms}",
+    "ranks/not-compared": _not_compared,
+    "ranks/entered": "The ranks entered the recording up to {skew_ms:ms} apart, as their profilers were "
+    "started: no rank is late for that, and nothing of it comes back.",
     "step/longer-than-traced": "The step is {left_ms:ms} longer than the traced steps explain, even on a "
     "slow host, "
     "so that time has no known cause. Trace other steps, or more of them.",

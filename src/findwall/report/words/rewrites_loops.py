@@ -47,6 +47,16 @@ def _zeros(claim: Claim) -> str:
     )
 
 
+def _put_back(claim: Claim) -> str:
+    asks = "" if claim.figures.get("on_cores") else ", for which the device waits {waits_ms:per_step}"
+    return fill(
+        "Write `y = torch.where(mask, f(x), y)` for `y[mask] = f(x[mask])`{where}: picking and putting back "
+        f"takes {{spent_ms:per_step}}{asks}.",
+        claim,
+        where=at(claim),
+    )
+
+
 def _bytes(claim: Claim) -> str:
     pinned = " from pinned memory" if claim.figures["pageable"] else ""
     return fill(
@@ -56,6 +66,15 @@ def _bytes(claim: Claim) -> str:
         claim,
         where=at(claim),
         pinned=pinned,
+    )
+
+
+def _sum_of_products(claim: Claim) -> str:
+    return fill(
+        "Take the {results:,} sums of {pairs:,} products{where} as a product of matrices (`a.mT @ b` or "
+        "`torch.einsum`): today each product is written and read again, which takes {spent_ms:per_step}.",
+        claim,
+        where=at(claim),
     )
 
 
@@ -100,6 +119,7 @@ WORDS: dict[str, Words] = {
         "today, {then_ms:ms} in its way"
     ),
     "pairwise-product/none": "no differences of all pairs are squared and summed",
+    "pairwise-product/sum": _sum_of_products,
     "pairwise-product/read-otherwise": (
         "whether the differences of all pairs are needed is unknown: something else reads such a tensor"
     ),
@@ -132,9 +152,10 @@ WORDS: dict[str, Words] = {
         "{casts:,.0f} are converted in every step[[, at {places[0]}]], which takes {spent_ms:per_step}."
     ),
     "where-not-mask/none": "nothing is picked with a mask",
-    "where-not-mask/needed": "few numbers are picked with a mask, or more is done with them than a sum",
+    "where-not-mask/needed": "few numbers are picked with a mask, or they are neither summed nor put back",
     "where-not-mask/little": "picking with masks takes next to nothing of the step",
     "where-not-mask/zeros": _zeros,
+    "where-not-mask/put-back": _put_back,
     "scan-loop/none": "no loop carries a sum from round to round",
     "scan-loop/few": "the loop launches next to nothing of the step",
     "scan-loop/doubling": _doubling,

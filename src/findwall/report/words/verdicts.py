@@ -81,5 +81,4 @@ WORDS: dict[str, Words] = {
     "steps/evaluation": "evaluating the model",
     "steps/wait": "waiting for {cause}[[ at {places[0]}]][[ in {function}]]",
     "clocks/held-down": "{reason} held down the clocks of rank {rank} in {held_share:share} of the samples",
-    "rank-waits": "rank {rank}: {ms:ms}",
 }

@@ -6,6 +6,7 @@ from findwall.model.claims import Claim, listed
 from findwall.model.topology import TOPOLOGY_TOOLS
 from findwall.report.words import Words, fill, number, ops_named, spoken, times_text
 from findwall.report.words.evidence import collective, new_shapes, place, silence
+from findwall.report.words.rank_words import balance, balance_uneven, is_late, uneven
 from findwall.report.words.verdicts import often
 
 LEAST_SHOWN_US = 0.1  # one digit is printed: less would read as no work at all
@@ -229,10 +230,10 @@ WORDS: dict[str, Words] = {
     "straggler/unknown": "It is unknown whether a rank is late: that takes the traces of several ranks, "
     "of the "
     "same steps.",
-    "straggler/arrives-last": "For {opening} this rank waits in collectives because rank {late}[[ (most "
-    "often at "
-    "{places[0]})]] arrives last in {late_count} of {matched} of them",
-    "advise/balance-ranks": "give that rank less work, or look at its own trace",
+    "straggler/is-late": is_late,
+    "straggler/uneven": uneven,
+    "advise/balance-ranks": balance,
+    "advise/balance-ranks/uneven": balance_uneven,
     "slow-link/unknown": "It is unknown whether the link is slow: that takes the traces of several ranks "
     "with "
     "message sizes, and a measured link rate (`findwall ceilings`).",

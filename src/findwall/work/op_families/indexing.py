@@ -53,6 +53,33 @@ def _embedding(op: str, arguments: Arguments) -> Work | None:
     )
 
 
+def _bags(op: str, arguments: Arguments) -> Work | None:
+    """A row fetched for each index, and one written for each bag: those of a bag are added up. It notes the
+    bag of each index, too."""
+    table, index, offsets = arguments.needed(0, 1, 2)
+    if len(table.dims) != 2:
+        return None
+    rows = _table(table, index.elements * max(_row_bytes(table), SECTOR))
+    return Work(
+        flops=float(index.elements * table.dims[1]),
+        read_bytes=index.nbytes + offsets.nbytes + rows.once,
+        write_bytes=offsets.elements * _row_bytes(table) + index.nbytes,
+        math="fp32",
+        table=rows,
+    )
+
+
+def _bags_backward(op: str, arguments: Arguments) -> Work | None:
+    """(gradient, indices, bag of each, bags' sizes, largest of each, rows of the table): sorts the indices,
+    then adds up the gradients of the bags that each row was in."""
+    gradient, index = arguments.needed(0, 1)
+    row = float(gradient.dims[-1] * gradient.size)
+    rows = min(index.elements, arguments.number(5) or index.elements)
+    flops, sort = float(index.elements * gradient.dims[-1]), 8.0 * index.nbytes
+    add = gradient.nbytes + 3 * index.nbytes + rows * row
+    return Work(flops, add, sort, "fp32", parts=(Part(_SORT_WORDS, 0.0, sort), Part(("",), flops, add)))
+
+
 def _embedding_backward(op: str, arguments: Arguments) -> Work | None:
     """Sorts the indices, then adds each row's gradients; the zeros under them are an op of their own."""
     gradient, index = arguments.needed(0, 1)
@@ -153,7 +180,9 @@ def _scan(op: str, arguments: Arguments) -> Work | None:
 
 FAMILY = Family(
     {
-        **dict.fromkeys(("embedding", "_embedding_bag"), _embedding),
+        "embedding": _embedding,
+        **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), _bags),
+        "_embedding_bag_dense_backward": _bags_backward,
         **dict.fromkeys(("embedding_dense_backward", "embedding_backward"), _embedding_backward),
         "index_select": _select,
         **dict.fromkeys(("gather", "take_along_dim"), _gather),

@@ -6,6 +6,7 @@ import math
 
 import msgspec
 
+from findwall.model.machine import WHOLE_NUMBERS
 from findwall.work.op_arguments import (
     HALF_BYTES,
     VECTOR_ELEMENTS,
@@ -42,6 +43,8 @@ FORMS: dict[str, tuple[int, int, int | None, bool]] = {
     "cutlass_scaled_mm": (1, 2, None, False),
 }
 
+AS_FLOATS = "fp32"  # no unit multiplies matrices of whole numbers, and a CPU does it number by number
+
 
 def matmul_work(op: str, arguments: Arguments) -> Work | None:
     left, right, added, transposed = FORMS[op]
@@ -57,7 +60,7 @@ def matmul_work(op: str, arguments: Arguments) -> Work | None:
         flops=2.0 * batch * rows * inner * columns,
         read_bytes=a.nbytes + b.nbytes + (bias.nbytes if bias is not None else 0.0),
         write_bytes=result * out_size,
-        math=a.math,
+        math=a.math or (AS_FLOATS if a.dtype.lower() in WHOLE_NUMBERS else None),
         tensor_core_able=True,
         misaligned=_misaligned(a, b, columns),
         product=Product(a.nbytes, b.nbytes, rows, columns, float(inner * a.size)) if batch == 1 else None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from findwall.model.events import Timeline
@@ -40,7 +42,9 @@ SCANS = _EXTREMES | {"cumsum", "cumsum_", "cumprod", "cumprod_", "logcumsumexp",
 _INDEX_BYTES = 8
 _LISTS = frozenset({"cat", "_cat", "stack", "concat", "hstack", "vstack", "_foreach_copy_unfused"})
 _SPLITS = frozenset({"split_with_sizes_copy", "chunk_cat", "_chunk_cat", "unbind_copy", "split_copy"})
-OPS = frozenset({"copy_", "_copy_from"}) | _WHOLE | SCANS | _LISTS | _SPLITS
+# Windows of images taken apart into columns, and columns added up to images again.
+_COLUMNS = frozenset({"im2col", "col2im"})
+OPS = frozenset({"copy_", "_copy_from"}) | _WHOLE | SCANS | _LISTS | _SPLITS | _COLUMNS
 
 
 def movement_work(op: str, arguments: Arguments) -> Work | None:
@@ -49,9 +53,35 @@ def movement_work(op: str, arguments: Arguments) -> Work | None:
     if op in _LISTS:
         return _joined(arguments)
     (x,) = arguments.needed(0)
+    if op in _COLUMNS:
+        return _windows(op, x, arguments)
     if op in SCANS:
         return Work(read_bytes=x.nbytes, write_bytes=float(x.elements * _scanned_bytes(op, x)))
     return Work(read_bytes=x.nbytes, write_bytes=float(x.elements * x.size))
+
+
+def _windows(op: str, x: Tensor, arguments: Arguments) -> Work | None:
+    """The images once, the columns once: what several windows share comes from a cache."""
+    if op == "im2col":
+        columns = columns_of(arguments)
+        return None if columns is None else Work(0.0, x.nbytes, float(math.prod(columns) * x.size))
+    window, extent = arguments.numbers(2), arguments.numbers(1)
+    if not window or not extent or len(x.dims) < 2:
+        return None
+    images = x.elements / x.dims[-1] / math.prod(window) * math.prod(extent)
+    return Work(float(x.elements), x.nbytes, images * x.size, "fp32")
+
+
+def columns_of(arguments: Arguments) -> tuple[int, ...] | None:
+    """The shape of what im2col(x, window, dilation, padding, stride) makes; None where that is not known."""
+    x, numbers = arguments.tensor(0), [arguments.numbers(at) for at in (1, 2, 3, 4)]
+    if x is None or len(x.dims) not in (3, 4) or any(one is None or len(one) != 2 for one in numbers):
+        return None
+    window, dilation, padding, stride = ([*one] for one in numbers if one is not None)
+    places = 1
+    for size, k, d, p, s in zip(x.dims[-2:], window, dilation, padding, stride, strict=True):
+        places *= max((size + 2 * p - d * (k - 1) - 1) // max(s, 1) + 1, 0)
+    return (*x.dims[:-3], x.dims[-3] * math.prod(window), places)
 
 
 def _scanned_bytes(op: str, x: Tensor) -> int:
