@@ -28,9 +28,9 @@ from typing import Any
 
 from findwall.fixes import memory_edits
 from findwall.fixes.communication.sharding_memory import over_ranks
+from findwall.memory.batch_growth import with_batch
 from findwall.memory.device_memory import device_memory
 from findwall.memory.memory_ladder import Rung, predicted, rung
-from findwall.memory.played_memory import with_batch
 from findwall.memory.traced_history import traced_history
 from findwall.model.memory_history import SnapshotRun
 from findwall.readers.paths import open_run

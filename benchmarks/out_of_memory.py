@@ -50,6 +50,7 @@ EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 LIMIT_S = 60.0  # of one process
 FEWEST_S = 8.0  # less is no time for another
 AT_MOST_S = 1.0  # that findwall may take where a job ends
+PRINTED = ("command", "stdout", "stderr", "findwall_says")
 WAYS = ("plain", "memory", "mended", "without")  # what matters most comes first
 
 
@@ -244,8 +245,17 @@ def main() -> None:
 
 
 def write(out: Path | None, whole: dict[str, Any]) -> None:
-    if out is not None:
-        out.write_text(json.dumps(whole, indent=1) + "\n")
+    """The figures; what was printed names places of this machine."""
+    if out is None:
+        return
+    jobs = {
+        name: {
+            way: {key: value for key, value in one.items() if key not in PRINTED}
+            for way, one in found.items()
+        }
+        for name, found in whole["jobs"].items()
+    }
+    out.write_text(json.dumps({**whole, "jobs": jobs}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ class UNet(nn.Module):
 def parsed(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--batch-size", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--memory-gib", type=float, default=6)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--cpu", action="store_true")

@@ -51,7 +51,7 @@ class Classifier(nn.Module):
 def parsed(given: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--memory-gib", type=float, default=6)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--cpu", action="store_true")

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from fake_cuda import FakeCuda
+from findwall.agent.allocations import known_addresses as known_addresses_module
 from findwall.agent.allocations import memory_recording
 from findwall.agent.allocations.first_steps import FirstSteps
 from findwall.agent.allocations.known_addresses import HOST, known_addresses
@@ -193,7 +194,7 @@ def test_a_few_steps_are_recorded_and_read_back(tmp_path: Path) -> None:
     engine = FakeEngine(cuda, tmp_path)
     trained_by(cuda, engine)
     assert engine.done and engine.record.memory.why_not == "" and engine.notes == []
-    assert [one[0] for one in cuda.told] == ["all", None] and cuda.told[0][2] == "python"
+    assert [one[0] for one in cuda.told] == ["all", None] and cuda.told[0][2] == "all"
     assert not any(put.by == memory_recording.BY for put in REGISTRY.puts)
     path = engine.folder.rank_path / (engine.record.memory.snapshot or "")
     assert path.stat().st_mode & 0o077 == 0 and path.parent.stat().st_mode & 0o077 == 0
@@ -288,6 +289,40 @@ def test_parameters_gradients_and_state_are_known_by_their_storages(tmp_path: Pa
     read = read_known_memory(path)
     assert len(read) == len(found.parameters) + len(found.gradients) + len(found.optimizer_state)
     assert len(read.on(HOST)) == len(read) and len(read.on(0)) == 0
+
+
+class OwnOptimizer(torch.optim.SGD):
+    """One of the job's own, which may keep its state anywhere."""
+
+
+@pytest.mark.parametrize(
+    ("made", "tells_all"),
+    [
+        (lambda weights: torch.optim.SGD(weights, lr=0.1), True),
+        (lambda weights: torch.optim.SGD(weights, lr=0.1, momentum=0.9), True),
+        (torch.optim.AdamW, True),
+        (torch.optim.LBFGS, False),  # in lists
+        (lambda weights: OwnOptimizer(weights, lr=0.1), False),
+        (lambda weights: OwnOptimizer(weights, lr=0.1, momentum=0.9), True),
+    ],
+)
+def test_an_optimizer_that_is_seen_whole_tells_all_state(
+    made: Any, tells_all: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = torch.nn.Linear(8, 8)
+    optimizer = made(model.parameters())
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        found = model(torch.ones(2, 8)).sum()
+        found.backward()
+        return found
+
+    optimizer.step(loss)
+    monkeypatch.setattr(known_addresses_module, "objects_of", lambda *_, **__: [model, optimizer])
+    assert known_addresses(torch).tells_all_state is tells_all
+    monkeypatch.setattr(known_addresses_module, "objects_of", lambda *_, **__: [model])
+    assert not known_addresses(torch).tells_all_state
 
 
 def test_views_of_one_storage_are_one_row() -> None:

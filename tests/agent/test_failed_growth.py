@@ -374,3 +374,10 @@ def test_a_job_that_leaks_is_told_what_holds_it(warm_jobs: running.Jobs, trainin
     assert (found.growth.holder, found.growth.function, found.growth.graphs) == ("self.seen", "fit", 48)
     assert "`self.seen` in fit holds 48 tensors with their graphs" in measured.stderr
     assert "Append `x.item()`" in measured.stderr
+
+
+def test_on_a_host_what_is_kept_is_dropped_not_copied_to_it() -> None:
+    growth = FailureGrowth(0.1, 1, 9, "kept", "main", 8, 0)
+    assert "`x.cpu()`" in spoken(failure_claim(oom(growth=growth)))
+    words = spoken(failure_claim(oom(growth=growth, on_host=True, device=None)))
+    assert "Drop what no later step needs" in words and ".cpu()" not in words and ".item()" not in words

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import jobs as running
 from fake_cuda import FakeCuda
@@ -220,6 +222,52 @@ class Tower(torch.nn.Module):
         for layer in self.layers:
             x = layer(x)
         return x
+
+
+class AsksInWorker(torch.utils.data.Dataset[torch.Tensor]):
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, at: int) -> torch.Tensor:
+        return asks()
+
+
+def test_a_worker_that_fails_is_told_by_its_own_line() -> None:
+    with pytest.raises(RuntimeError) as raised:
+        next(iter(torch.utils.data.DataLoader(AsksInWorker(), num_workers=1)))
+    found = failed_request(raised.value, torch, None)
+    assert found is not None and found.of_training is False
+    assert found.line == f"tests/agent/test_out_of_memory.py:{asks.__code__.co_firstlineno + 1}"
+    words = spoken(failure_claim(found))
+    assert "The job held" not in words and f"{found.line} asked for" in words
+
+
+def of_training(called: Callable[[], object]) -> bool | None:
+    with pytest.raises(RuntimeError) as raised:
+        called()
+    found = failed_request(raised.value, torch, None)
+    assert found is not None
+    words = spoken(failure_claim(replace(found, cause="limit", limit_gib=1.0)))
+    assert ("make the batch smaller" in words) is (found.of_training is not False)
+    return found.of_training
+
+
+def asks(*_: object) -> torch.Tensor:
+    return torch.empty(1 << 50)
+
+
+def test_a_request_in_no_training_step_is_told_apart() -> None:
+    model, x = Tower(4), torch.zeros(1, 2)
+    assert of_training(lambda: model(x)) and of_training(lambda: Tower(0)(x))
+    assert of_training(lambda: torch.nn.functional.interpolate(model.layers[0](x)[None], 1 << 46))
+    with torch.no_grad():
+        assert of_training(lambda: model(x)) is False
+    assert of_training(lambda: torch.no_grad()(Tower(0))(x)) is False
+    assert of_training(lambda: Tower(0).eval()(x)) is False
+    assert of_training(asks) is False
+    weight = torch.nn.Parameter(torch.zeros(2))
+    weight.register_hook(asks)
+    assert of_training((weight * 2).sum().backward)
 
 
 def test_how_far_the_forward_pass_came_and_what_it_trains() -> None:

@@ -8,10 +8,11 @@ import pytest
 
 from findwall.fixes import memory_edits
 from findwall.fixes.communication.sharding_memory import _beside, over_ranks
+from findwall.memory.batch_growth import batch_lines, largest_batch, with_batch
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
 from findwall.memory.lives import total
 from findwall.memory.memory_ladder import Rung, predicted
-from findwall.memory.played_memory import batch_lines, largest_batch, played, with_batch
+from findwall.memory.played_memory import played
 from findwall.memory.traced_history import traced_history
 from findwall.model.claims import Claim
 from findwall.report.words import spoken

@@ -418,3 +418,17 @@ def test_what_lies_inside_a_block_tells_its_kind_and_what_lies_elsewhere_does_no
     assert told(job, known(job, "gradients", "logits", inside=4096))["gradients"] > guessed["gradients"]
     assert told(job, known(job, "gradients", "logits", device=1)) == guessed
     assert told(job, known(job, "gradients", "logits", inside=1 << 50)) == guessed
+
+
+def test_what_outlives_a_step_is_no_state_where_the_job_told_all_of_it() -> None:
+    """The moments were made in the optimizer's step, or were there before it."""
+    for before in (True, False):
+        job = trained(steps=3, before=before, new_state=lambda step, new=not before: new and step == 0)
+        said = known(job, "parameters")
+        guessed, as_told = told(job, said), told(job, replace(said, tells_all_state=True))
+        assert guessed["optimizer-state"] > 0 and "optimizer-state" not in as_told
+        assert sum(as_told.values()) == sum(guessed.values())
+        moments = known(job, "optimizer-state", "m0", "m1")
+        some = told(job, replace(moments, tells_all_state=True))
+        assert some["optimizer-state"] == int(moments.size.sum()) < guessed["optimizer-state"]
+    assert as_told["kept"] == guessed.get("kept", 0) + guessed["optimizer-state"]

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from findwall.fixes import memory_edits, memory_patches, writes_patch
+from findwall.memory.batch_growth import with_batch
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
 from findwall.memory.fragments import fragments, needless_calls
 from findwall.memory.memory_growth import growth
 from findwall.memory.memory_ladder import Rung, ladder, predicted
-from findwall.memory.played_memory import played, with_batch
+from findwall.memory.played_memory import played
 from findwall.memory.snapshots.plain_pickle import PlainPickle
 from findwall.memory.snapshots.snapshot_shape import history
 from findwall.memory.written_out_attention import written_out

@@ -107,6 +107,26 @@ def test_the_cheapest_change_that_fits_is_named_with_its_peak() -> None:
     assert "leaves a peak of 60.9 GiB" in words and "% of this batch surely fits." in words
 
 
+def test_no_share_of_the_batch_fits_where_an_update_alone_takes_more() -> None:
+    """16 GiB of weights, gradients and state, and what an update takes beside them."""
+    for room, passing, on_host, fits in (
+        (20.0, 2, False, True),
+        (20.0, 6, False, False),
+        (20.0, 3, True, False),
+        (25.0, 3, True, True),
+    ):
+        model = FailedModel(WEIGHTS, 2.0, passing * GIB, (0.75, 0.8))
+        device = None if on_host else 0
+        words = said(oom(room_gib=room, on_host=on_host, device=device), model)
+        assert "A whole step needs" in words and ("surely fits" in words) is fits, (room, passing, on_host)
+
+
+def test_of_a_request_in_no_training_step_no_step_is_told() -> None:
+    assert "A whole step" in said(oom(of_training=True))
+    words = said(oom(of_training=False))
+    assert not any(one in words for one in ("A whole step", "accumulate", "of this batch"))
+
+
 def test_the_line_to_write_stands_beside_it() -> None:
     words = said(oom(), FailedModel(WEIGHTS, 2.0, 4 * GIB, (0.75, 0.8)))
     assert words.endswith("Write `for part in batch.chunk(2): (loss_of(part) / 2).backward()`.")

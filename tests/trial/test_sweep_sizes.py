@@ -6,6 +6,7 @@ from collections.abc import Callable
 from math import inf
 
 import pytest
+from msgspec.structs import replace
 
 from findwall.model.arms import FedLoader, Peaks, Swept
 from findwall.model.diagnosis import Wall
@@ -219,3 +220,27 @@ def test_the_plateau_has_the_wall_of_the_best_size() -> None:
     assert said[0].startswith("1,000 samples per second is the most, with batches of 64; from 64 to 256")
     assert "Batches of 64 are the smallest that do." in said[0]
     assert "fewer steps per epoch" in said[-1]
+
+
+def test_one_doubling_that_gives_little_is_no_knee() -> None:
+    """As where a step was disturbed, or a library takes another kernel from the next size on."""
+    rates = {32: 100.0, 64: 107.0, 128: 480.0, 256: 780.0, 512: 800.0}
+    tried, _ = sweep(Drawn(lambda size: 1e3 * size / rates.get(size, 800.0)).way(32))
+    shape = shape_of(tried)
+    assert shape is not None and shape.knee == 256
+    steep = [one for one in tried if one.size in (32, 64, 128)]
+    found = shape_of(steep)
+    assert found is not None and found.knee is None
+
+
+def test_an_interrupted_sweep_says_so() -> None:
+    way = Drawn(lambda size: 10.0).way(32)
+    measured = Ran(Swept(10.0, 10.0, 10.0, 30, True, 1.0, Peaks(), [LOADER]), 5.0)
+    later = iter([measured, Ran(trouble="interrupted")])
+    tried, ended = sweep(replace(way, run=lambda _size: next(later)))
+    found = sweep_document(tried, way, {}, ended, 9.0)
+    said = [spoken(one) for one in found.claims]
+    assert ended == "interrupted" and any("interrupted" in one for one in said)
+    assert not any("budget" in one for one in said)
+    last = found.points[-1].claim
+    assert last is not None and spoken(last) == "interrupted before it was measured"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from findwall.cli.jobs.trying import Job
+    from findwall.memory.device_memory import DeviceMemoryFacts
     from findwall.model.arms import BatchLines, FedLoader
     from findwall.model.diagnosis import Diagnosis
     from findwall.trial.sweep_sizes import Ran, Tried, Way
@@ -128,6 +129,8 @@ class _Sweeping:
         self._job, self._name, self._sizes = job, name, sizes
         self._begun = time.monotonic()
         self._looks: dict[int, Diagnosis] = {}
+        self._recorded: dict[int, DeviceMemoryFacts] = {}
+        self._lines: dict[int, BatchLines] = {}  # of these, each with its nearest
         self._others: list[float] = []
         self._has_run = False
         self._loader: FedLoader | None = None
@@ -179,6 +182,7 @@ class _Sweeping:
         if is_too_large:
             say(f"batches of {own}, the job's own, run out of memory: smaller ones are tried")
         self._looks |= {own: self._looks.pop(0)} if self._looks else {}
+        self._recorded |= {own: self._recorded.pop(0)} if self._recorded else {}
         return self._way(own, loader=self._loader, samples=self._loader.samples), ran
 
     def _way(
@@ -200,7 +204,15 @@ class _Sweeping:
             limit=available_memory(),
             tell=_progress,
             loader=loader,
+            recorded=self._batches,
         )
+
+    def _batches(self) -> dict[int, BatchLines]:
+        from findwall.examine.job_memory import recorded_batches
+
+        if self._lines.keys() != self._recorded.keys():
+            self._lines = recorded_batches(self._recorded)
+        return self._lines
 
     def _run(self, size: int) -> Ran:
         """One fresh process. 0: the job as it is."""
@@ -217,8 +229,8 @@ class _Sweeping:
             ran = self._sample(size, folder)
             if ran.swept is not None and not ran.trouble:
                 began = time.monotonic()
-                lines = self._look(size, folder)
-                ran = replace(ran, lines=lines, seconds=ran.seconds + time.monotonic() - began)
+                self._look(size, folder)
+                ran = replace(ran, seconds=ran.seconds + time.monotonic() - began)
         if not ran.trouble and ran.swept is not None and self._loader is not None:
             sizes = [one.size for one in ran.swept.fed]
             if sizes != [size]:
@@ -255,20 +267,19 @@ class _Sweeping:
             self._others.append(report.around.others_busy)
         return Ran(report.swept if report is not None else None, sample.seconds)
 
-    def _look(self, size: int, folder: Path) -> BatchLines:
-        """The wall at that size, and the lines of its memory. A folder that cannot be read leaves the figures
-        as they are."""
+    def _look(self, size: int, folder: Path) -> None:
+        """The wall at that size, and its memory. A folder that cannot be read leaves the figures alone."""
         from findwall import api
-        from findwall.examine.job_memory import recorded_batches
-        from findwall.model.arms import BatchLines
+        from findwall.examine.job_memory import recorded_steps
 
         try:
             run, found = api.look(str(folder))
             self._looks[size] = found.diagnosis
-            return recorded_batches(run)
+            facts = recorded_steps(run)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is no reason to lose the figures
             say(f"no wall is known with batches of {size or 'its own size'} ({error})")
-            return BatchLines()
+            return
+        self._recorded |= {size: facts} if facts is not None else {}
 
 
 def trainer_of(fed: Sequence[FedLoader]) -> FedLoader:

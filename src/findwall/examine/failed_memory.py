@@ -6,11 +6,12 @@ from msgspec.structs import replace
 
 from findwall.examine.memory_rows import fits, line_rows, rung_row
 from findwall.fixes import memory_edits
+from findwall.memory.batch_growth import largest_batch
 from findwall.memory.device_memory import DeviceMemoryFacts
 from findwall.memory.memory_ladder import Rung, ladder
-from findwall.memory.played_memory import largest_batch
 from findwall.memory.told_step import MOST_GIB, told_steps
 from findwall.model.answers.memory_answer import MemoryRung, OutOfMemory
+from findwall.model.catalogue import NEARLY_ALL
 from findwall.model.claims import Claim, Figure, Range, known, lines
 from findwall.model.measured_run import Rank
 from findwall.units import GIB
@@ -34,7 +35,9 @@ def looked_into(rank: Rank, recorded: DeviceMemoryFacts | None) -> OutOfMemory |
     needs = Range(min(peaks) / GIB, sum(peaks) / len(peaks) / GIB, max(peaks) / GIB)
     room = None if oom.room_gib is None else int(min(max(oom.room_gib, 0.0), MOST_GIB) * GIB)
     rung = _first(steps, recorded, room)
-    largest = None if room is None else min(largest_batch(one, room) for one in steps)
+    # What libraries take of a host as they are loaded counts as activations, and no batch makes it less.
+    sure = room if room is None or not oom.on_host else int(NEARLY_ALL * room)
+    largest = None if sure is None else min(largest_batch(one, sure) for one in steps)
     return replace(oom, needs_gib=needs, rung=rung, largest_batch=largest)
 
 

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from findwall.examine.document_rows import curve, device_total, totals, without_step
 from findwall.examine.memory_rows import fits, line_rows, of_snapshot, place, rung_row
 from findwall.fixes import memory_edits
+from findwall.memory.batch_growth import largest_batch, with_batch
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
 from findwall.memory.fragments import driver_calls, fragments, largest_request, needless_calls, private_free
 from findwall.memory.memory_growth import growth
 from findwall.memory.memory_kinds import PARAMETERS, TEMPORARIES
 from findwall.memory.memory_ladder import ladder, rung
 from findwall.memory.memory_phases import PHASES
-from findwall.memory.played_memory import largest_batch, with_batch
 from findwall.memory.traced_history import traced_history
 from findwall.model.answers.memory_answer import (
     DeviceMemory,
@@ -241,6 +241,7 @@ def _said(memory: Memory) -> Claim:
         "kind_gib": first.gib,
         "kind_share": first.gib / memory.peak_gib if memory.peak_gib else 0.0,
         "line_gib": placed.gib if placed is not None else None,
+        "line_kind": placed.kind if placed is not None else None,
         "asked_gib": memory.oom.asked_gib if memory.oom is not None else None,
         "cause": memory.oom.cause if memory.oom is not None else None,
     }

@@ -24,6 +24,12 @@ STEP_MARK = "Optimizer.step#"  # how torch names an optimizer's step
 _OP = re.compile(r"^(?:at::_ops::(?=\w+::(?:call|redispatch)\b)|aten::)(\w+?)(?:::|$)")
 _WORKSPACE = re.compile(r"Workspace|CUDABlasHandle|CUDABlasLt", re.IGNORECASE)
 
+# Who works in a buffer of its own: libraries of convolutions and recurrent layers.
+_LIBRARY = re.compile(r"cudnn|miopen", re.IGNORECASE)
+_ON_WEIGHTS = re.compile(r"(?:cudnn|miopen)_(?:rnn|convolution_backward_weight)")
+_MAKES_ROOM = re.compile(r"^empty(?:_|$)")  # an op that only asks for memory
+_AUTOCAST = re.compile(r"autocast::cached_cast|^aten::_to_copy$")
+
 NO_PYTHON, MAIN, OTHER_THREAD, CALLED_BACK = range(4)
 
 
@@ -89,6 +95,38 @@ class CallStacks:
         """Stacks in which a sum takes room for its parts: one each of the blocks of threads that share it."""
         return self._any(lambda frame: not frame.is_python and "gpu_reduce_kernel" in frame.name)
 
+    @cached_property
+    def casts(self) -> Bool:
+        """Stacks in which autocast may make a copy of what an op reads."""
+        return self._any(lambda frame: not frame.is_python and bool(_AUTOCAST.search(frame.name)))
+
+    @cached_property
+    def works_on_weights(self) -> Bool:
+        """Stacks in which a library computes a weight's gradient, or a recurrent layer."""
+        return self._any(lambda frame: not frame.is_python and bool(_ON_WEIGHTS.search(frame.name)))
+
+    @cached_property
+    def libraries(self) -> tuple[I32, Bool]:
+        """Of each stack the innermost function of a library, as a number, -1 where there is none; and whether
+        it is that function, and no op called in it, that touches memory."""
+        numbers: dict[str, int] = {}
+        of = np.full(len(self._stacks) + 1, -1, np.int32)
+        directly = np.zeros(len(self._stacks) + 1, np.bool_)
+        for number, stack in enumerate(self._stacks):
+            by_op = False
+            for frame in map(self._frames.__getitem__, stack):
+                if not frame.is_python and _LIBRARY.search(frame.name):
+                    of[number], directly[number] = numbers.setdefault(frame.name, len(numbers)), not by_op
+                    break
+                op = _op_of(frame)
+                by_op |= bool(op) and not _MAKES_ROOM.search(op)
+        return of, directly
+
+    def place(self, stack: int) -> tuple[str, ...]:
+        """The same in another recording of the same code."""
+        frames = map(self._frames.__getitem__, self._stacks[stack])
+        return tuple(f"{frame.name}:{frame.file}:{frame.line}" for frame in frames)
+
     def _any(self, is_one: object) -> Bool:
         assert callable(is_one)
         ones = {number for number, frame in enumerate(self._frames) if is_one(frame)}
@@ -126,5 +164,10 @@ class CallStacks:
         """The ops of torch under way, where C++ was recorded: `bmm`, `exp`."""
         if stack < 0:
             return frozenset()
-        names = (_OP.match(self._frames[frame].name) for frame in self._stacks[stack])
-        return frozenset(found[1] for found in names if found)
+        names = (_op_of(self._frames[frame]) for frame in self._stacks[stack])
+        return frozenset(name for name in names if name)
+
+
+def _op_of(frame: CodeFrame) -> str:
+    found = _OP.match(frame.name)
+    return found[1] if found else ""

@@ -53,6 +53,16 @@ class DeviceMemoryFacts:
         return found
 
     @cached_property
+    def is_scratch(self) -> Bool:
+        """Lives that a library's function begins and ends itself: what it works in, and no result."""
+        of, directly = self.stacks.libraries
+        lives, stacks = self.walk.lives, self.history.events.stack
+        died = np.where(lives.died < len(stacks), lives.died, 0)
+        ended_in = np.where(lives.died < len(stacks), of[stacks[died]] if len(stacks) else -1, -1)
+        found: Bool = directly[lives.stack] & (of[lives.stack] >= 0) & (of[lives.stack] == ended_in)
+        return found
+
+    @cached_property
     def lines(self) -> tuple[I32, list[CodeFrame]]:
         """The line of each life as a number, -1 where nobody knows it; and the lines."""
         of, lines = self.stacks.lines

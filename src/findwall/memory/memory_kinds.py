@@ -41,16 +41,19 @@ def kinds(lives: Lives, phases: Phases, stacks: CallStacks, known: KnownMemory |
     """The kind of each life. `known`: what the job says of what is alive at the end, on this device."""
     found = _Sorting(lives, phases, stacks).found
     if known is not None:
-        _set_known(found, lives, known, lives.died >= phases.count)
+        told = _set_known(found, lives, known, lives.died >= phases.count)
+        if known.tells_all_state:
+            _leave_told_state(found, lives, told, lives.died >= phases.count)
     return found
 
 
-def _set_known(found: Codes, lives: Lives, known: KnownMemory, alive: Bool) -> None:
-    """Where several lie in one block, as in the flat buffers of sharded models, it is what most of it is."""
+def _set_known(found: Codes, lives: Lives, known: KnownMemory, alive: Bool) -> I64:
+    """Where several lie in one block, as in the flat buffers of sharded models, it is what most of it is.
+    Returns the lives that the job told of."""
     rows = np.flatnonzero(alive)
     rows = rows[np.argsort(lives.address[rows], kind="stable")]
     if len(rows) == 0 or len(known) == 0:
-        return
+        return rows[:0]
     start = lives.address[rows]
     at = np.searchsorted(start, known.address, side="right") - 1
     inside = at >= 0
@@ -59,6 +62,18 @@ def _set_known(found: Codes, lives: Lives, known: KnownMemory, alive: Bool) -> N
     np.add.at(held, (at[inside], known.kind[inside]), known.size[inside])
     told = held.any(axis=1)
     found[rows[told]] = held[told].argmax(axis=1)
+    return rows[told]
+
+
+def _leave_told_state(found: Codes, lives: Lives, told: I64, alive: Bool) -> None:
+    """What merely outlives the optimizer's step is not its state, where the job told all that is. Some make
+    it anew in every step: what was freed is as large as what it holds now."""
+    guessed = found == STATE
+    guessed[told] = False
+    was_state = ~alive & np.isin(lives.asked, lives.asked[told[found[told] == STATE]])
+    other = np.where(alive, KEPT, INPUTS)
+    other[lives.born == BEFORE] = BEFORE_RECORDING
+    found[guessed & ~was_state] = other[guessed & ~was_state]
 
 
 def holder(lives: Lives, event: int, address: U64) -> I64:

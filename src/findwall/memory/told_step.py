@@ -39,8 +39,8 @@ LEAST_SEEN = 0.1  # of a forward pass: from less nobody can tell the whole
 
 def told_steps(oom: OutOfMemory, model: FailedModel) -> tuple[DeviceMemoryFacts, ...]:
     """The step with the fewest activations that it may have, and the one with the most; none where nothing is
-    trained, or nobody knows what was asked for."""
-    if not model.weights or oom.asked_gib is None or oom.held_gib is None:
+    trained or the request was of no such step, or nobody knows what was asked for."""
+    if oom.of_training is False or not model.weights or oom.asked_gib is None or oom.held_gib is None:
         return ()
     if any(
         not 0 <= gib <= MOST_GIB for gib in (oom.asked_gib, oom.held_gib, *(row.gib for row in oom.kinds))

@@ -150,6 +150,7 @@ class KnownMemory(msgspec.Struct, frozen=True):
     size: I64
     kind: U8  # by number, of KINDS
     device: I32  # -1 is the host's memory
+    tells_all_state: bool = False  # what is not at an address of the optimizer's state is none
 
     def __len__(self) -> int:
         return len(self.address)
@@ -158,7 +159,8 @@ class KnownMemory(msgspec.Struct, frozen=True):
         """Of one device, in the order of its addresses."""
         mine = np.flatnonzero(self.device == device)
         mine = mine[np.argsort(self.address[mine], kind="stable")]
-        return KnownMemory(self.address[mine], self.size[mine], self.kind[mine], self.device[mine])
+        columns = self.address[mine], self.size[mine], self.kind[mine], self.device[mine]
+        return KnownMemory(*columns, self.tells_all_state)
 
 
 class MemoryHistory(msgspec.Struct, frozen=True):

@@ -35,4 +35,5 @@ def read_known_memory(path: Path) -> KnownMemory:
         np.array([size for _, _, size, _ in rows], np.int64),
         np.array([kind for _, _, _, kind in rows], np.uint8),
         np.array([device for device, _, _, _ in rows], np.int32),
+        found.tells_all_state,
     )

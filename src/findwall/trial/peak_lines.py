@@ -68,7 +68,7 @@ def predicted_reserved(
         return None
     more = [(one.reserved / one.whole, 0) for one in tried.values() if one.reserved and one.whole]
     for at, lines in (recorded or {}).items():
-        one = tried[at]
+        one = tried.get(at, Peaks())
         needed = _on_lines(one, lines, 1.0) if one.of == "resident" and one.reserved else None
         if needed is not None and one.reserved and one.held is not None and needed > one.held:
             kept = (one.reserved - one.beside - one.held) / (needed - one.held)
@@ -79,7 +79,7 @@ def predicted_reserved(
 
 def _recorded(tried: Mapping[int, Peaks], size: int, recorded: Mapping[int, BatchLines]) -> float | None:
     """From the nearest recorded size; between two from both, as far as each is near."""
-    near = sorted((abs(log(at / size)), at) for at in recorded)
+    near = sorted((abs(log(at / size)), at) for at in recorded if at in tried)
     lower = next((one for one in near if one[1] <= size), None)
     upper = next((one for one in near if one[1] >= size), None)
     found = [

@@ -32,7 +32,7 @@ def sweep_document(
         own=None if argument else way.own,
         memory_of=of,
         limit_gib=_gib(limit),
-        points=[_point(one, limit, walls.get(one.size), way) for one in tried],
+        points=[_point(one, limit, walls.get(one.size), way, ended) for one in tried],
         largest=max((one.size for one in tried if one.rate is not None), default=None),
         largest_predicted=largest_predicted(tried, way, limit),
         ended=ended,
@@ -48,7 +48,7 @@ def sweep_document(
     return found
 
 
-def _point(one: Tried, limit: float | None, wall: Wall | None, way: Way) -> SweepPoint:
+def _point(one: Tried, limit: float | None, wall: Wall | None, way: Way, ended: Ended) -> SweepPoint:
     point = SweepPoint(
         one.size,
         one.outcome,
@@ -71,6 +71,8 @@ def _point(one: Tried, limit: float | None, wall: Wall | None, way: Way) -> Swee
     if wall is not None:
         point.wall, point.cause = wall.wall, wall.cause
     point.claim = _why(one, point, limit, way, on_cores)
+    if ended == "interrupted" and one.outcome == "no-time":
+        point.claim = Claim("sweep/stopped")
     return point
 
 
@@ -102,7 +104,10 @@ def _claims(
         Claim("sweep/largest", {**sizes, "beyond": predicted > largest, "is_all": is_all}),
     ]
     claims += [Claim("sweep/counted-by-argument")] if _is_counted(found, tried) else []
-    claims += [Claim("sweep/out-of-time")] if any(one.outcome == "no-time" for one in tried) else []
+    if found.ended == "interrupted":
+        claims.append(Claim("sweep/interrupted"))
+    elif any(one.outcome == "no-time" for one in tried):
+        claims.append(Claim("sweep/out-of-time"))
     claims += [Claim("sweep/others-busy", {"cores": others})] if (others or 0.0) > FAIR_PART else []
     return [*claims, Claim("sweep/changes-training")]
 

@@ -6,7 +6,7 @@ Whatever is not started says why. What ran out of memory ends the way up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import inf, log
 from typing import Literal
@@ -31,7 +31,6 @@ class Ran(msgspec.Struct, frozen=True):
     seconds: float = 0.0  # with the look at it
     trouble: Literal["", "out-of-memory", "failed", "no-step", "deadline", "interrupted"] = ""
     why: str = ""
-    lines: BatchLines = BatchLines()  # of its memory, where the allocator was recorded
     fed: Sequence[FedLoader] = ()  # of one that died: what fed its steps
 
 
@@ -41,7 +40,6 @@ class Tried(msgspec.Struct, frozen=True):
     size: int
     outcome: Outcome
     swept: Swept | None = None
-    lines: BatchLines = BatchLines()
     samples: float | None = None  # a step
     predicted: float | None = None  # bytes at the peak
     predicted_reserved: float | None = None
@@ -67,6 +65,8 @@ class Way(msgspec.Struct, frozen=True):
     limit: float | None = None  # bytes that the process may take, on the cores
     tell: Callable[[Tried], None] = lambda _tried: None
     loader: FedLoader | None = None  # whose size is varied; None: an argument is
+    # Of the sizes at which the allocator was recorded, so far.
+    recorded: Callable[[], Mapping[int, BatchLines]] = dict
 
 
 def sweep(way: Way, first: Ran | None = None) -> tuple[list[Tried], Ended]:
@@ -85,7 +85,7 @@ class _Going:
 
     def go(self, first: Ran | None) -> None:
         way = self._way
-        begins = self._note(way.own, first) if first is not None else self._try(way.own)
+        begins = self._note(way.own, first, (None, None)) if first is not None else self._try(way.own)
         up, down = self._sizes()
         if begins.outcome == "measured":
             self._go(up, self._is_level, ())
@@ -112,10 +112,11 @@ class _Going:
         why_not = self._why_not(size)
         if why_not is not None:
             return self._keep(self._unmeasured(size, why_not))
-        return self._note(size, self._way.run(size))
+        before = self._predicted(size)
+        return self._note(size, self._way.run(size), before)
 
     def _predicted(self, size: int) -> tuple[float | None, float | None]:
-        known, recorded = peaks_of(self.tried.values())
+        known, recorded = peaks_of(self.tried.values()), self._way.recorded()
         return predicted_peak(known, size, recorded), predicted_reserved(known, size, recorded)
 
     def _why_not(self, size: int) -> Outcome | None:
@@ -135,7 +136,8 @@ class _Going:
         steps = [swept.steps for _, swept in ran]
         return max([*starts, 0.0]) + STEPS_RUN * min(steps, default=0) * step_ms / 1e3
 
-    def _note(self, size: int, ran: Ran) -> Tried:
+    def _note(self, size: int, ran: Ran, before: tuple[float | None, float | None]) -> Tried:
+        """`before`: the peak that was predicted."""
         if ran.trouble in ("deadline", "interrupted"):
             self.ended = "interrupted" if ran.trouble == "interrupted" else "deadline"
         swept = ran.swept
@@ -145,9 +147,7 @@ class _Going:
         elif swept is None or not swept.is_enough:
             outcome = "too-few-steps"
         samples = samples_of(swept, size, self._way.loader) if swept is not None else None
-        return self._keep(
-            Tried(size, outcome, swept, ran.lines, samples, *self._predicted(size), ran.seconds, ran.why)
-        )
+        return self._keep(Tried(size, outcome, swept, samples, *before, ran.seconds, ran.why))
 
     def _unmeasured(self, size: int, why_not: Outcome) -> Tried:
         peak, reserved = self._predicted(size)
@@ -199,10 +199,9 @@ def samples_of(swept: Swept, size: int, varied: FedLoader | None) -> float | Non
     return None if each is None or batches is None else each * batches
 
 
-def peaks_of(tried: Iterable[Tried]) -> tuple[dict[int, Peaks], dict[int, BatchLines]]:
-    """What is known of memory, by size."""
-    told = [(one, one.swept) for one in tried if one.swept is not None]
-    return {one.size: swept.peaks for one, swept in told}, {one.size: one.lines for one, _ in told}
+def peaks_of(tried: Iterable[Tried]) -> dict[int, Peaks]:
+    """What each size was seen to take."""
+    return {one.size: one.swept.peaks for one in tried if one.swept is not None}
 
 
 def _rates(tried: Iterable[Tried]) -> list[tuple[int, float]]:
@@ -231,9 +230,10 @@ def shape_of(tried: Sequence[Tried]) -> Shape | None:
         return None
     best = max(rates, key=lambda one: one[1])
     good = [size for size, rate in rates if rate >= (1 - WORTH_IT) * best[1]]
-    flat = [at for at, (one, two) in enumerate(pairwise(rates)) if _is_flat(one, two)]
-    knee = rates[flat[0]][0] if flat else None
-    lower = bool(flat) and flat[0] == 0 and rates[0][0] > 1
+    # Behind the last doubling that gives much: one that gives little may do so by chance.
+    at = max((at + 1 for at, (one, two) in enumerate(pairwise(rates)) if not _is_flat(one, two)), default=0)
+    knee = rates[at][0] if at + 1 < len(rates) else None
+    lower = knee is not None and at == 0 and knee > 1
     levels = good[0] < rates[-1][0]
     return Shape(best[0], good[0], (good[0], good[-1]), levels, knee, lower)
 
@@ -241,7 +241,7 @@ def shape_of(tried: Sequence[Tried]) -> Shape | None:
 def largest_predicted(tried: Sequence[Tried], way: Way, limit: float | None) -> int | None:
     """Of the sizes of this sweep the largest whose peak is predicted to fit, with all that torch reserves for
     it. None: nobody knows the limit."""
-    known, recorded = peaks_of(tried)
+    known, recorded = peaks_of(tried), way.recorded()
     failed = min((one.size for one in tried if one.outcome == "out-of-memory"), default=inf)
     if limit is None or not known:
         return None

@@ -22,6 +22,8 @@ from findwall.agent.allocations.live_tensors import objects_of
 from findwall.agent.allocations.memory_totals import Totals
 from findwall.agent.allocations.oom_observer import Failed, Failures
 from findwall.agent.allocations.state_in_making import full_state
+from findwall.agent.allocations.training_pass import is_of_training
+from findwall.agent.allocations.worker_errors import is_of_worker, worker_line
 from findwall.agent.timing.sampler import is_library, short
 from findwall.machine.host_memory import own_limits, resident, unlimited_memory
 from findwall.model.answers.memory_answer import (
@@ -60,6 +62,11 @@ def failed_request(
     if error is None or text is None or not (text.on_host or torch.cuda.is_initialized()):
         return None
     found = _of_host(text, error, torch) if text.on_host else _of_device(text, error, torch, seen)
+    if is_of_worker(error):
+        found.line, found.phase, found.of_training = worker_line(error), "unknown", False
+        found.held_gib, found.kinds, found.state_gib = None, [], None  # these are another process's
+        return found
+    found.of_training = is_of_training(error, torch, found.phase)
     found.room_gib = (found.held_gib or 0.0) + _left_gib(found)
     if totals is not None:
         with suppress(Exception):  # the job's own objects may be anything

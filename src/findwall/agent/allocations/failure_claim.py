@@ -42,9 +42,9 @@ def failure_claim(oom: OutOfMemory) -> Claim:
         parts.append(Claim("memory-failed/state", {"state_gib": oom.state_gib}))
     helps = _helps(oom)
     if helps:
-        parts.append(Claim(f"memory-helps/{helps}", {"rest_gib": _rest(oom)}, places=lines(oom.line)))
+        parts.append(Claim(f"memory-helps/{helps}", _to_help(oom), places=lines(oom.line)))
     if oom.growth is not None:
-        parts.append(Claim(f"memory-helps/{_keeps(oom.growth)}"))
+        parts.append(Claim(f"memory-helps/{_keeps(oom.growth)}", {"on_host": oom.on_host}))
     return Claim("memory/failed", parts=parts)
 
 
@@ -65,6 +65,10 @@ def _helps(oom: OutOfMemory) -> str:
     if oom.cause == "limit":
         return "raise-host-limit" if oom.on_host else "raise-limit"
     return "end-others" if oom.cause == "others" else ""
+
+
+def _to_help(oom: OutOfMemory) -> dict[str, Figure]:
+    return {"rest_gib": _rest(oom), "has_batch": oom.of_training is not False}
 
 
 def model_gib(oom: OutOfMemory) -> float:

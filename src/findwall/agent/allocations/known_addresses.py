@@ -33,6 +33,7 @@ def known_addresses(torch: Any, among: int | None = None) -> KnownAddresses:
         _rows(torch, mine.values(), seen),
         _rows(torch, (one.grad for one in mine.values() if one.is_leaf), seen),
         _rows(torch, state, seen),
+        bool(optimizers) and all(_tells_all_state(torch, one) for one in optimizers),
     )
 
 
@@ -43,6 +44,16 @@ def _state_of(optimizer: Any) -> list[Any]:
     for of_parameter in list(state.values()) if isinstance(state, dict) else ():
         found += list(of_parameter.values()) if isinstance(of_parameter, dict) else [of_parameter]
     return found
+
+
+def _tells_all_state(torch: Any, optimizer: Any) -> bool:
+    """Whether what it holds are tensors that lie in memory, and plain numbers. One of the job's own may keep
+    it elsewhere, unless some is there."""
+    held = _state_of(optimizer)
+    is_torchs = type(optimizer).__module__.startswith("torch.optim.")
+    return (bool(held) or is_torchs) and all(
+        is_plain(torch, one) or one is None or type(one) in (bool, int, float) for one in held
+    )
 
 
 def _rows(torch: Any, tensors: Iterable[Any], seen: set[tuple[int, int]]) -> list[tuple[int, int, int]]:

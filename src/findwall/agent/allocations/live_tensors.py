@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from itertools import compress
 from typing import Any
 
 MOST_TENSORS = 20_000  # that are looked at one by one; chosen by hand
@@ -10,11 +11,12 @@ MOST_TENSORS = 20_000  # that are looked at one by one; chosen by hand
 
 def objects_of(*kinds: type, among: int | None = None) -> list[Any]:
     """Those of these kinds. Their type is looked at, never asked: proxies answer with work. `among`: of no
-    more objects in all, each of which takes up to a microsecond."""
+    more objects in all. Each type is looked at once, as there are a thousand times as many objects."""
     every = gc.get_objects()
     if among is not None and len(every) > among:
         raise RuntimeError(f"the job holds {len(every)} objects")
-    return [one for one in every if issubclass(type(one), kinds)]
+    wanted = {one for one in set(map(type, every)) if issubclass(one, kinds)}
+    return list(compress(every, map(wanted.__contains__, map(type, every))))
 
 
 def is_plain(torch: Any, tensor: Any) -> bool:

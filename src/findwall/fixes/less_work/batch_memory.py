@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from findwall.memory.batch_growth import with_batch
 from findwall.memory.device_memory import DeviceMemoryFacts
 from findwall.memory.memory_kinds import GRADIENTS, INPUTS
 from findwall.memory.memory_ladder import Rung, rung
-from findwall.memory.played_memory import gradients_stay, with_batch
+from findwall.memory.played_memory import gradients_stay
 
 HALF = 0.5  # of the batch
 

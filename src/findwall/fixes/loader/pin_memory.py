@@ -90,6 +90,24 @@ def apply(torch: Any, effect: Effect) -> None:
     effect.at_end(told)
 
 
+def shows(torch: Any, effect: Effect) -> None:
+    """Batches that the job's own loader pins."""
+    if not torch.cuda.is_available():
+        effect.cannot("there is no GPU here to pin memory for")
+        return
+    effect.missed("no pinned batch of a loader was seen")
+
+    def see(batch: Any) -> None:
+        if _is_pinned(torch, batch):
+            effect.saw("batches are pinned")
+
+    def look(loader: Any, iterator: Any) -> None:
+        if loader.pin_memory and not effect.seen:
+            show_first_batch(iterator, effect.safely(see))
+
+    loaders(torch).tell(lambda _loader: None, effect.safely(look))
+
+
 def _is_pinned(torch: Any, batch: Any) -> bool:
     """Whether any tensor of a batch is."""
     if isinstance(batch, torch.Tensor):
@@ -135,5 +153,6 @@ FIX = Fix(
     ),
     tried=7,
     apply=apply,
+    shows=shows,
     patch=patch,
 )

@@ -107,9 +107,9 @@ def _line(facts: DeviceMemoryFacts, rows: Bool) -> int:
 
 
 PATCHES = {
-    "fused-optimizer": "torch.optim.AdamW(model.parameters(), lr=lr, fused=True)",
-    "foreach-optimizer": "torch.optim.AdamW(model.parameters(), lr=lr, foreach=True)",
-    "single-tensor-optimizer": "torch.optim.AdamW(model.parameters(), lr=lr, foreach=False)",
+    "fused-optimizer": "torch.optim.…(…, fused=True)",
+    "foreach-optimizer": "torch.optim.…(…, foreach=True)",
+    "single-tensor-optimizer": "torch.optim.…(…, foreach=False)",
     "8-bit-optimizer": "bitsandbytes.optim.AdamW8bit(model.parameters(), lr=lr)",
     "sgd-momentum": "torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)",
     "sgd": "torch.optim.SGD(model.parameters(), lr=lr)",

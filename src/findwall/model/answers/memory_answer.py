@@ -136,6 +136,7 @@ class OutOfMemory(msgspec.Struct):
     is_expandable: bool = False  # the allocator could already grow its segments
     state_gib: float | None = None  # of the optimizer, once complete: it was being made
     growth: FailureGrowth | None = None
+    of_training: bool | None = None  # it was part of a step that trains; null: nobody looked
     room_gib: float | None = None  # that the job could have had in all
     lines: list[MemoryLineRow] = []  # that held most, then or in steps recorded before
     needs_gib: Range | None = None  # what the step as it is would have peaked at

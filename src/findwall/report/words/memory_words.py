@@ -24,13 +24,16 @@ def _peak(claim: Claim) -> str:
     figures = claim.figures
     phase = figures.get("phase")
     where = f" in {'the optimizer' if phase == 'optimizer' else phase}" if phase else ""
-    kind = KIND_NAMES[str(figures["kind"])]
+    kind = str(figures["kind"])
     of = capital(str(figures["of"]))
     told = f"{of} memory peaks at {format_gib(number(claim, 'peak_gib'))}{where}. "
     share = format_share(number(claim, "kind_share"))
-    told += f"{format_gib(number(claim, 'kind_gib'))} of it ({share}) is {kind}"
+    told += f"{format_gib(number(claim, 'kind_gib'))} of it ({share}) is {KIND_NAMES[kind]}"
     if claim.places and figures.get("line_gib"):
         told += f"; {claim.places[0]} alone holds {format_gib(number(claim, 'line_gib'))}"
+        told += (
+            f" of {KIND_NAMES[str(other)]}" if (other := figures.get("line_kind")) not in (None, kind) else ""
+        )
     told += "."
     if figures.get("asked_gib") is not None:
         told = _failed(claim) + told
@@ -150,7 +153,8 @@ WORDS: dict[str, Words] = {
     "memory-helps/sizes-alike": "Pad or bucket what changes its size from step to step, so that blocks fit "
     "again.",
     "memory-helps/raise-host-limit": "Raise the limit that was set before the job starts (`ulimit -v`, "
-    "`ulimit -d`, `resource.setrlimit`), or make the batch smaller.",
+    "`ulimit -d`, `resource.setrlimit`), or "
+    "[[{has_batch:unless}keep less at a time]][[{has_batch:if}make the batch smaller]].",
     "memory-helps/raise-limit": "Raise the fraction given to torch.cuda.set_per_process_memory_fraction, or "
     "leave it out.",
     "memory-helps/end-others": "Run `nvidia-smi` to see them; end them, or choose another GPU.",
@@ -164,7 +168,8 @@ WORDS: dict[str, Words] = {
     "time, or take one with less state.",
     "memory-helps/keep-numbers": "Append `x.item()` or `x.detach()`, not the tensor itself, which keeps all "
     "that it was computed from.",
-    "memory-helps/keep-on-host": "Append `x.item()` or `x.cpu()`, or empty it now and then.",
+    "memory-helps/keep-on-host": "[[{on_host:unless}Append `x.item()` or `x.cpu()`, or empty it now and "
+    "then.]][[{on_host:if}Drop what no later step needs, or empty it now and then.]]",
     "memory-helps/find-kept": "Look for lists that tensors are appended to, and for sums of losses: keep "
     "`loss.item()` or `loss.detach()` instead.",
     "memory-helps/smaller-batch": "Halve the batch, or checkpoint activations[[: {rest_gib:gib} is not the "

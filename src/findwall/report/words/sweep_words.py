@@ -35,6 +35,7 @@ WORDS: dict[str, Words] = {
     "sweep/nothing": "No size gave figures.",
     "sweep/counted-by-argument": "No data loader says how many samples its batches have, so each is "
     "taken to have as many as the argument says.",
+    "sweep/interrupted": "It was interrupted before every size was tried.",
     "sweep/out-of-time": "There was no time for every size: a longer --budget tries the rest.",
     "sweep/others-busy": "Other processes kept {cores:.1f} cores busy meanwhile, so the rates vary. Run it "
     "alone, or on cores of its own (taskset).",
@@ -50,6 +51,7 @@ WORDS: dict[str, Words] = {
     "sweep/too-few-samples": "more than the {samples:,} samples of one pass: no whole batch",
     "sweep/too-few-steps": "too few steps to time[[ ({steps})]]: the job ended first",
     "sweep/failed": "failed[[: {error}]]",
+    "sweep/stopped": "interrupted before it was measured",
     "sweep/no-time": "no time left for it",
     "sweep/not-started": "not started: a smaller batch gave no figures",
 }
