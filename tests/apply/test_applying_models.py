@@ -234,18 +234,48 @@ def test_autocast_is_seen_in_a_model_that_the_job_compiled(tmp_path: Path) -> No
     assert "finite True True" in said
 
 
-@pytest.mark.parametrize(
-    ("was", "instead"),
-    [
-        ("out = model(x)", "with torch.autocast('cpu', torch.bfloat16): out = model(x)"),
-        ("h = self.first(x)", "with torch.autocast('cpu', torch.bfloat16): h = self.first(x)"),
-    ],
-    ids=["around", "inside"],
-)
-def test_a_job_that_uses_autocast_itself_is_said_to(tmp_path: Path, was: str, instead: str) -> None:
-    job = DENSE.replace(was, instead, 1).replace("out.sigmoid()", "out.float().sigmoid()")
+OWN_AUTOCAST = {
+    "around": ("out = model(x)", "with {}: out = model(x)"),
+    "inside": ("h = self.first(x)", "with {}: h = self.first(x)"),
+}
+
+
+def own_autocast(where: str, context: str) -> str:
+    was, instead = OWN_AUTOCAST[where]
+    return DENSE.replace(was, instead.format(context), 1).replace("out.sigmoid()", "out.float().sigmoid()")
+
+
+def test_a_job_that_uses_autocast_itself_is_said_to(tmp_path: Path) -> None:
+    job = own_autocast("around", "torch.autocast('cpu', torch.bfloat16)")
     found, _ = run(tmp_path, "bf16-autocast", job)
     assert found["bf16-autocast"]["trouble"] == "the job uses autocast itself"
+
+
+def test_an_autocast_that_covers_a_part_leaves_the_rest_to_be_cast(tmp_path: Path) -> None:
+    job = own_autocast("inside", "torch.autocast('cpu', torch.bfloat16)")
+    found, said = run(tmp_path, "bf16-autocast", job)
+    assert found["bf16-autocast"] == {
+        "seen": "1 product ran in bfloat16 in the first call, beside those in the job's own autocast",
+        "trouble": "",
+    }
+    assert "finite True True" in said
+
+
+@pytest.mark.parametrize("where", OWN_AUTOCAST)
+def test_an_autocast_for_fp32_asks_for_nothing(tmp_path: Path, where: str) -> None:
+    """As a script has it that can be told another format; on a CPU torch itself turns it off."""
+    job = own_autocast(where, "torch.amp.autocast('cpu', torch.float32)")
+    found, said = run(tmp_path, "bf16-autocast", job)
+    assert found["bf16-autocast"] == {"seen": "2 products ran in bfloat16 in the first call", "trouble": ""}
+    assert "inner torch.bfloat16\n" in said and "out torch.float32 torch.float32 torch.float32" in said
+    assert "finite True True" in said
+
+
+def test_an_autocast_for_fp32_inside_another_leaves_something_out(tmp_path: Path) -> None:
+    inside = own_autocast("inside", "torch.autocast('cpu', torch.float32)")
+    job = inside.replace("out = model(x)", "with torch.autocast('cpu', torch.bfloat16): out = model(x)", 1)
+    found, said = run(tmp_path, "bf16-autocast", job.replace("out.sigmoid()", "out.float().sigmoid()"))
+    assert "uses autocast itself" in found["bf16-autocast"]["trouble"] and "inner torch.float32\n" in said
 
 
 RESUMED = """

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 import warm
 from captures import FIXTURES
 from findwall import api, cli
-from findwall.cli.jobs import looking, trying
+from findwall.cli.jobs import looking, trying, what_to_try
 from findwall.cli.jobs.launchers import launch_of
 from findwall.cli.jobs.looking import look_at
 from findwall.cli.run import chosen
@@ -163,6 +163,55 @@ def test_a_starved_job_gets_its_workers(
     assert added == [f"+for x, y in {LOADER}:"] and added[0] in said
 
 
+PARSED = (
+    JOB.replace("import time, torch", "import argparse, time, torch")
+    .replace(
+        "model =",
+        """parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=8)
+parser.add_argument("--num-workers", type=int, default=0, help="workers of the data loader")
+parser.add_argument("--precision", action="store_true", help="report precision and recall")
+args = parser.parse_args()
+model =""",
+        1,
+    )
+    .replace("DataLoader(Slow(), 8, shuffle=True)", "DataLoader(Slow(), 8, num_workers=args.num_workers)")
+    .replace("1600", "800")
+    .replace("0.006", "0.002")
+)
+
+
+def test_a_switch_of_the_script_is_proven_and_printed(
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """All of it real but the last look: the first sees the parser, and the workers of an arm with the switch
+    are counted."""
+    look = trying._diagnosis
+
+    def first(job: trying.Job, stack: tuple[str, ...], writes: list[str], left_s: float = 0.0) -> Diagnosis:
+        if stack:
+            raise FindwallError("It was not looked at again.")
+        return look(job, stack, writes, left_s)
+
+    monkeypatch.setattr(trying, "_diagnosis", first)
+    monkeypatch.setattr(sys, "executable", warm.program(tmp_path_factory.mktemp("bin") / "python"))
+    monkeypatch.setattr(trying, "lacks_ceilings", lambda _seen: False)
+    monkeypatch.chdir(tmp_path)
+    Path("job.py").write_text(PARSED)
+    words = ["--repeat", "2", "--steps", "10", "--json", "out.json", "--fixes", "loader-workers=2"]
+    assert cli._run(["try", *words, "job.py", "--num-workers", "0"]) == 0
+    (trial,) = json.loads(Path("out.json").read_text())["trials"]
+    assert (trial["fix"], trial["switches"]) == ("loader-workers=2", {"loader-workers=2": "--num-workers 2"})
+    assert trial["verdict"] == "faster" and trial["kept"] and trial["losses"] == "same"
+    assert "2 workers in a loader of 100 batches" in trial["why"]
+    said, told = capsys.readouterr()
+    assert "use the script's own switch:\n    python job.py --num-workers 2\n" in said
+    assert "trying loader-workers=2 by --num-workers 2 beside the plain job" in told and "@@" not in said
+
+
 def test_a_module_is_found_from_another_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
@@ -174,13 +223,13 @@ def test_a_module_is_found_from_another_folder(monkeypatch: pytest.MonkeyPatch, 
 def test_what_a_person_names_is_tried_whatever_is_prescribed() -> None:
     seen = prescribing({"loader-workers": "Use 8 workers: 4 cores are idle.", "tf32": ""})
     only = trying.to_try("loader-workers=3,pin-memory,remove-sync")
-    found = trying.view_of(seen, True, only).candidates
+    found = what_to_try.view_of(seen, True, only).candidates
     assert [one.fixes for one in found] == [("loader-workers=3",), ("pin-memory",), ("remove-sync",)]
     assert [one.stands_in for one in found] == [False, False, True]
     assert found[0].predicted.mid is not None and found[1].predicted.mid is None
     lost = replace(seen, prescriptions=[], wall=replace(seen.wall, wall=None, cause=None))
-    assert [one.fixes for one in trying.view_of(lost, True, ("tf32",)).candidates] == [("tf32",)]
-    assert trying.view_of(lost, False, ("tf32",)).candidates == []
+    assert [one.fixes for one in what_to_try.view_of(lost, True, ("tf32",)).candidates] == [("tf32",)]
+    assert what_to_try.view_of(lost, False, ("tf32",)).candidates == []
 
 
 @pytest.mark.usefixtures("script")
@@ -196,15 +245,15 @@ def test_what_is_worth_a_trial_without_a_wall_is_tried_with_its_number(
         said = capsys.readouterr().out.splitlines()
         assert said[0] == "wall: no wall that is known" and said[1].startswith(f"would try {told}")
         assert len(said) == 2 and "`findwall run`" not in said[1]
-    (one,) = trying.view_of(diagnose_device(waiting.run, [waiting])).candidates
+    (one,) = what_to_try.view_of(diagnose_device(waiting.run, [waiting])).candidates
     assert one.exact and one.redraws and one.predicted.mid is None and one.predicted.low is not None
 
 
 def test_what_is_made_where_a_fix_fails_is_another_way_to_the_same() -> None:
-    found = trying.view_of(prescribing({"torch-compile": "", "bf16-autocast": ""})).candidates
+    found = what_to_try.view_of(prescribing({"torch-compile": "", "bf16-autocast": ""})).candidates
     assert [one.fixes for one in found] == [("torch-compile",), ("bf16-autocast",), ("compile-blocks",)]
     assert found[-1].predicted == found[0].predicted and not found[-1].exact
-    assert trying.rivals(("bf16-autocast", "torch-compile"), "compile-blocks") == ("torch-compile",)
+    assert what_to_try.rivals(("bf16-autocast", "torch-compile"), "compile-blocks") == ("torch-compile",)
 
 
 def test_a_look_that_fails_says_what_findwall_said(tmp_path: Path) -> None:
@@ -296,6 +345,17 @@ def test_a_stack_takes_as_long_as_what_was_run_of_it(monkeypatch: pytest.MonkeyP
     assert one.spare([("bf16-autocast", "torch-compile")]) == 1000.0 - 40.0
     assert one.spare([("reduce-overhead",)]) == 1000.0 - 40.0  # another way to compile
     assert one.spare([("loader-workers=4",)]) == 1000.0 - 14.0
+
+
+def test_what_is_done_next_is_told_with_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    one = trying._Trying(trying.Job("job.py", budget_s=90.0), said.append)
+    monkeypatch.setattr(trying._Trying, "spent_s", 0.0)
+    assert one._so_far() == ""
+    one._steps = {(): 393.0, ("tf32",): 181.0}
+    one._proven = ("tf32",)
+    one._screenings._tell(one._screenings._so_far() + "screening sdpa")
+    assert said == ["393 ms → 181 ms per step proven, 90 s left: screening sdpa"]
 
 
 def of_cores(name: str) -> CeilingsReport:
@@ -432,7 +492,7 @@ def test_every_rank_makes_the_fixes_and_the_first_tells_of_all(
     words = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "job.py")
     launch = launch_of(words)
     job = trying.Job(launch.target, launcher=launch.launcher, steps=10)
-    arms = trying._arms(job, {"ranks": ("loader-workers=1", "omp-threads", "keep-cache")})
+    arms = [trying._arm(job, "ranks", ("loader-workers=1", "omp-threads", "keep-cache"))]
     plan = Plan(rounds=1, read=step_in_report)
     outcome = run_trial(arms, plan).arms["ranks"]
     if outcome.failures:  # torch's own trouble at exit: tests/agent/test_session.py tells of it

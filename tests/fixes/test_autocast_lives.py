@@ -6,9 +6,9 @@ import numpy as np
 
 from findwall.fixes import memory_edits
 from findwall.fixes.precision.autocast_lives import BackwardFormats, ForwardFormats
+from findwall.memory.batch_growth import with_batch
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
 from findwall.memory.memory_ladder import predicted
-from findwall.memory.played_memory import with_batch
 from findwall.memory.snapshots.plain_pickle import PlainPickle
 from findwall.memory.snapshots.snapshot_shape import history
 from memory_samples import BACKWARD, BUILD, MAIN, MIB, STEP, Recorder, Stack, cpp_pickle

@@ -176,15 +176,23 @@ def test_an_autocast_of_the_job_is_set_itself(tmp_path: Path, own: str, becomes:
     assert _autocast(text, tmp_path) == text.replace(own, becomes)
 
 
-def test_an_autocast_that_the_job_chose_elsewhere_is_named_not_wrapped(tmp_path: Path) -> None:
-    chosen = "import torch\ncontext = nothing() if plain else torch.amp.autocast('cuda', kind)\n"
+def test_an_autocast_that_the_job_chose_elsewhere_is_set_there(tmp_path: Path) -> None:
+    chosen = "import torch\ncontext = nothing() if plain else torch.amp.autocast('cuda', dtype=kind)\n"
     body = "with context:\n            loss = f(model(x))\n        loss.backward()"
-    with pytest.raises(NoPatch, match="line 2"):
+    after = _autocast(chosen + BODY.format(body), tmp_path)
+    assert after == (chosen + BODY.format(body)).replace("dtype=kind", "dtype=torch.bfloat16")
+
+
+def test_of_two_autocasts_under_one_name_none_is_set(tmp_path: Path) -> None:
+    chosen = "import torch\nif plain:\n    context = torch.autocast('cuda', enabled=False)\nelse:\n"
+    chosen += "    context = torch.autocast('cuda', kind)\n"
+    body = "with context:\n            loss = f(model(x))\n        loss.backward()"
+    with pytest.raises(NoPatch, match="line 3"):
         _autocast(chosen + BODY.format(body), tmp_path)
 
 
 @pytest.mark.parametrize("decorator", ['@torch.autocast("cpu", enabled=False)', "@off"])
-def test_a_function_that_the_job_decorates_with_autocast_is_named_not_wrapped(
+def test_a_function_that_the_job_decorates_with_autocast_has_it_set_there(
     tmp_path: Path, decorator: str
 ) -> None:
     """One around its call would do nothing inside."""
@@ -194,8 +202,9 @@ def test_a_function_that_the_job_decorates_with_autocast_is_named_not_wrapped(
     spots, back = (spot(path, "model"), spot(path, "forward")), spot(path, "backward")
     places = [Place("call", spots, given=("trains",), value="cpu"), Place("span", spots, until=(back,))]
     patch = patch_of(["bf16-autocast"], Applied(places={"bf16-autocast": places}))
-    line = 2 if decorator == "@off" else 4
-    assert patch.diff == "" and f"line {line}," in patch.left["bf16-autocast"]
+    own = "torch.autocast('cpu', enabled=True, dtype=torch.bfloat16)"
+    made = f"off = {own}" if decorator == "@off" else "@" + own.replace("'", '"')
+    assert f"+{made}\n" in patch.diff and patch.made == ["bf16-autocast"]
 
 
 def test_what_a_trial_made_fp32_again_is_so_under_an_autocast_of_the_job(tmp_path: Path) -> None:

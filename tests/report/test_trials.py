@@ -13,6 +13,7 @@ from findwall.model.patch import Patch
 from findwall.report.texts.trials import WIDTH, to_text, why_nothing, with_trials
 from findwall.trial.equivalence import Losses
 from findwall.trial.judge import MORE_TIME, Attempt, too_few
+from findwall.trial.screened import Screened
 from findwall.trial.stacks_tried import EARLY, TOO_SHORT, Candidate, Found, Stage, View
 from findwall.trial.statistics import Comparison
 
@@ -288,3 +289,48 @@ def test_what_a_person_named_and_may_not_be_tried_is_said(diagnosis: Diagnosis) 
     text = " ".join(to_text(shown, tried, None, "train.py", only=("tf32", "sdpa")).split())
     assert "sdpa and tf32 may change the numbers, which --no-numerics leaves out." in text
     assert why_nothing(shown) == "no fix that is prescribed for it can be made without an edit"
+
+
+def test_a_switch_of_the_job_is_told_as_the_command_line_to_use(diagnosis: Diagnosis) -> None:
+    stack = ("bf16-autocast by --dtype bfloat16", "tf32 by --tensorcores 1")
+    kept = Attempt(stack, "faster", 10.0, Comparison(2.0, 1.9, 2.1, (6, 3)), base=stack[0])
+    tried = found(kept, stack=stack)
+    document = with_trials(diagnosis, tried)
+    (row,) = document.trials
+    assert (row.fix, row.base, row.kept) == ("bf16-autocast + tf32", "bf16-autocast", True)
+    assert row.switches == {"bf16-autocast": "--dtype bfloat16", "tf32": "--tensorcores 1"}
+    line = "python train.py --lr 1 --dtype bfloat16 --tensorcores 1 --and-so-on --until-it-is-long"
+    text = to_text(document, tried, None, "train.py", plain=line)
+    assert f"  To keep bf16-autocast and tf32, use the script's own switches:\n    {line}\n" in text
+    assert "--apply" not in text and "To keep it" not in text
+    assert "with bf16-autocast by --dtype bfloat16 + tf32 by --tensorcores 1." in " ".join(text.split())
+
+
+def test_what_no_switch_makes_is_made_beside_them(diagnosis: Diagnosis) -> None:
+    kept = Attempt(("tf32 by --tf32", "sdpa"), "faster", 10.0, Comparison(2.0, 1.9, 2.1, (6, 3)))
+    tried = found(kept, stack=kept.fixes)
+    how = (None, "torchrun -m findwall run")
+    text = to_text(
+        with_trials(diagnosis, tried), tried, None, "train.py --tf32", *how, plain="torchrun train.py --tf32"
+    )
+    assert "    torchrun -m findwall run --apply sdpa train.py --tf32\n" in text
+    assert "  To keep tf32, use the script's own switch:\n    torchrun train.py --tf32\n" in text
+    assert "  To keep the rest:\n  - " in text
+
+
+def test_what_was_screened_is_told_with_the_smallest_gain_it_could_have_shown(diagnosis: Diagnosis) -> None:
+    none = Screened("freeze-gc", "no-gain", Comparison(1.0, 0.98, 1.02, (8, 8)), 0.02, "froze 9 objects")
+    gain = Screened("tf32", "gain", Comparison(2.0, 1.9, 2.1, (8, 8)), 0.02, "TF32 is on", base=("sdpa",))
+    never = Screened("sdpa", "open", trouble="attention that a job writes out needs an edit")
+    seen = found()
+    seen.screened = [none, gain, never]
+    told = with_trials(diagnosis, seen)
+    assert [(one.fix, one.says, one.base) for one in told.screened] == [
+        ("freeze-gc", "no-gain", ""),
+        ("tf32", "gain", "sdpa"),
+        ("sdpa", "open", ""),
+    ]
+    lines = to_text(told, seen, None, "job.py").splitlines()
+    assert "    freeze-gc  1.00× (0.98–1.02); it would have shown a gain of 2.0 %" in lines
+    assert "    tf32       2.00× (1.90–2.10) (on top of sdpa)" in lines
+    assert "    sdpa       attention that a job writes out needs an edit" in lines

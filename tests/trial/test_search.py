@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from itertools import chain, repeat
 
 import pytest
 from hypothesis import given
@@ -600,6 +601,25 @@ def test_what_is_clear_needs_few_processes() -> None:
 
     search(measure, job.look, lambda stack, name: name in stack)
     assert {name: len(arm.samples) for name, arm in seen[0].arms.items()} == dict.fromkeys(arms, 2)
+
+
+def test_a_gain_goes_on_until_it_is_beyond_what_two_plain_arms_differ_by() -> None:
+    """The first plain processes differ by so much that a clear gain is within it."""
+
+    class Unsteady(Noisy):
+        def __init__(self) -> None:
+            super().__init__({"a": 1.0}, 0.0, 1)
+            self.plain = chain([52.1, 51.7, 72.5, 58.5], repeat(52.0))  # of either seed, in turn
+            self.fixed = chain([25.4, 31.7], repeat(26.0))
+
+        def step(self, stack: Stack) -> float:
+            return next(self.fixed if stack else self.plain)
+
+        def look(self, stack: Stack) -> View:
+            return View("data", 52.0, [Candidate(("a",), True)] if not stack else [])
+
+    found = Unsteady().search()
+    assert found.stack == ("a",) and found.noise is not None and found.noise < 0.8
 
 
 class Drawing(Pretended):

@@ -21,6 +21,7 @@ from findwall.agent.timing.steptimer import DeviceClock, StepTimer
 from findwall.agent.timing.telemetry import Gauges
 from findwall.agent.tracing.graph_captures import CAPTURES
 from findwall.agent.tracing.tracewindow import JobProfilers, TraceWindow
+from findwall.apply.live_fixes import LiveFixes
 from findwall.machine import torch_device as machine
 from findwall.model.measurement import Measurement
 
@@ -89,6 +90,7 @@ class Engine:
         self.every = 1  # of so many timed steps one is measured
         self.timed: StepTimer | None = None  # the steps that were timed without the profiler
         self.done = False
+        self.live = LiveFixes()  # fixes that are screened once the job has warmed up
         self.former: Measurement | None = None  # what was measured before, and may yet stand
         self.guard = owner.guard
         self._owner = owner

@@ -105,6 +105,7 @@ class Session:
             self._report.torch_imported(torch)
             self.find_folder()
             self.engine = engine = Engine(torch, self.options, self.rank, self.gate, self)
+            engine.live = self._report.live
             engine.memory.first_steps = FirstSteps(engine)
             self.listener = listener = Listener(engine, self)
             for text in hooks.install(torch, listener):

@@ -24,8 +24,9 @@ STAND_IN = "a stand-in for the edit"  # begins what shows that one took effect
 class Effect:
     """What one fix does in this process, as it tells it itself."""
 
-    def __init__(self, number: int | None = None) -> None:
+    def __init__(self, number: int | None = None, kept: dict[Any, Any] | None = None) -> None:
         self.number = number  # that a person gave, as in loader-workers=4
+        self.kept = {} if kept is None else kept  # of a fix that is made again: what it makes once
         self.seen = self.trouble = self._missed = ""
         self._checks: list[Callable[[], str]] = []
         self.places: list[Place] = []
@@ -98,9 +99,15 @@ Apply = Callable[[Any, Effect], None]
 class Effects:
     """All fixes that are made in this process."""
 
-    def __init__(self, wanted: Mapping[str, Apply], numbers: Mapping[str, int | None] | None = None) -> None:
-        self._wanted = dict(wanted)
-        self._effects = {name: Effect((numbers or {}).get(name)) for name in wanted}
+    def __init__(
+        self,
+        wanted: Mapping[str, Apply],
+        numbers: Mapping[str, int | None] | None = None,
+        live: Mapping[str, Apply] | None = None,
+    ) -> None:
+        """`live`: those that are switched on and off while the job runs, by whoever measures it."""
+        self._wanted, self.live, self.numbers = dict(wanted), dict(live or {}), dict(numbers or {})
+        self._effects = {name: Effect(self.numbers.get(name)) for name in wanted}
 
     def install(self, torch: Any) -> None:
         """Make them, in their order. One that cannot be made leaves the others and the job alone."""
@@ -118,6 +125,7 @@ class Effects:
         return Applied(
             {name: effect.told() for name, effect in self._effects.items()},
             places={name: list(effect.places) for name, effect in self._effects.items() if effect.places},
+            cannot=[name for name, effect in self._effects.items() if effect.trouble],
         )
 
 

@@ -4,6 +4,7 @@ change it."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Callable
@@ -46,7 +47,9 @@ def hold_threads(torch: Any, effect: Effect, fix: str, threads: int) -> None:
         return hold
 
     torch.set_num_threads(threads)
+    set_again = functools.partial(torch.set_num_threads, before)
     REGISTRY.wrap(f"threads: {fix}", torch, "set_num_threads", holds, past_end=APPLIED)
+    REGISTRY.hold(f"threads: {fix}", "torch.get_num_threads", set_again, past_end=APPLIED)
     effect.at("script", value=str(threads))
     effect.missed(f"torch has {threads} threads here as it is")
 

@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from findwall.apply.applying import Effect
-from findwall.apply.roots import roots
+from findwall.apply.registry import APPLIED, REGISTRY
+from findwall.apply.roots import BY, roots
 
 Call = Callable[..., Any]
 Around = Callable[[Call], Call]  # a call as it was; as it is with the fix
@@ -37,10 +38,11 @@ class Model(InPlace):
 
     def __init__(self, module: Any) -> None:
         self.module = module
-        self._inside: Call = module.__dict__.get(_PLACE) or module._call_impl
+        self._before: Call | None = module.__dict__.get(_PLACE)
+        self._inside: Call = self._before or module._call_impl
         self._looks: list[Look] = []
         self._call: Call = self._innermost
-        module.__dict__[_PLACE] = self
+        place(module, self, self._before)
 
     @classmethod
     def of(cls, module: Any) -> Model:
@@ -72,6 +74,24 @@ class Model(InPlace):
             for look in looks:
                 stack.enter_context(look)
             return self.module._call_impl(*args, **kwargs)
+
+
+def place(module: Any, call: Call, before: Call | None) -> None:
+    """Put this in the place of a module's calls; the registry can take it back, and keeps no module alive."""
+    module.__dict__[_PLACE] = call
+    there, placed = weakref.ref(module), weakref.ref(call)
+
+    def take_back() -> bool:
+        held = there()
+        if held is None or held.__dict__.get(_PLACE) is not placed():
+            return held is None
+        if before is None:
+            del held.__dict__[_PLACE]
+        else:
+            held.__dict__[_PLACE] = before
+        return True
+
+    REGISTRY.hold(BY, f"{type(module).__qualname__}().{_PLACE}", take_back, past_end=APPLIED)
 
 
 def is_layer(module: Any) -> bool:

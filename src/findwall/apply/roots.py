@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from findwall.apply.registry import REGISTRY, Call, Put
@@ -25,8 +25,9 @@ Found = Callable[[Any, tuple[Any, ...]], None]
 class Roots:
     """Tells of each outermost module once, right before its first call, with what it is called with."""
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, before: Iterable[Any] = ()) -> None:
         self._module = torch.nn.Module
+        self.before = weakref.WeakSet(before)  # models that the job has called, where this begins anew
         self._put: Put | None = None
         self._found: list[Found] = []
         self._outside: list[Found] = []
@@ -58,6 +59,16 @@ class Roots:
         """Call this with the last call that is seen: by then the job has warmed up."""
         self._watch()
         self._last.append(call)
+
+    @property
+    def models(self) -> list[Any]:
+        return [*self.before, *self._known]
+
+    def stop(self) -> None:
+        """Before all its calls were seen."""
+        self._left = -MOST_CALLS
+        if self._put is not None:
+            self._put.undo()
 
     def _watch(self) -> None:
         if not (self._found or self._outside or self._last or self._after or self._each):
@@ -117,3 +128,11 @@ _of_torch: dict[int, Roots] = {}
 def roots(torch: Any) -> Roots:
     """One for all fixes of a process."""
     return _of_torch.setdefault(id(torch), Roots(torch))
+
+
+def roots_anew(torch: Any) -> Roots:
+    """For a fix that is made in a job that runs: its models are told again, as they are called next."""
+    last = roots(torch)
+    last.stop()
+    _of_torch[id(torch)] = Roots(torch, last.models)
+    return _of_torch[id(torch)]

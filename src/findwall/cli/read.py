@@ -67,6 +67,12 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(?:([KMGT])(?:i?B)?|B)?", re.IG
     metavar="FILE",
     help="What torch's ExecutionTraceObserver recorded of the same job: who reads what each op makes.",
 )
+@click.option(
+    "--summaries",
+    type=click.Path(),
+    metavar="DIR",
+    help="Write a summary of each rank there, a few kilobytes each: `read` takes them in place of traces.",
+)
 @click.option("--brief", "is_brief", is_flag=True, help="Show only the verdict and what to try.")
 @click.option(
     "--top", type=click.IntRange(min=1), metavar="N", help="Add a table of the N longest ops and kernels."
@@ -96,6 +102,7 @@ def command(
     what_if: str | None,
     ncu: str | None,
     execution: str | None,
+    summaries: str | None,
     is_brief: bool,
     top: int | None,
     json_target: str | None,
@@ -104,6 +111,8 @@ def command(
     fail_walls: tuple[str, ...],
 ) -> int:
     _check_step(step_ms)
+    if summaries is not None:
+        return _summarise(paths, Path(summaries))
     from findwall.cli.around.gate import WallGate
     from findwall.cli.around.newest import resolve
     from findwall.cli.report import check_trace_name
@@ -138,6 +147,24 @@ def command(
     if judged is not None and judged.said:
         say(judged.said)
     return 0 if judged is None else judged.code
+
+
+def _summarise(paths: tuple[str, ...], folder: Path) -> int:
+    """Where the traces lie: what they say together is read from all summaries then."""
+    from findwall.cli.around.newest import resolve
+    from findwall.cli.around.progress import progress_bar
+    from findwall.examine.many_ranks import write_summaries
+
+    chosen, which = resolve(paths)
+    if which:
+        say(which)
+    with progress_bar("reading") as progress:
+        written, refused = write_summaries([Path(path) for path in chosen], folder, progress)
+    for reason in refused:
+        say(f"left out: {reason}")
+    count = "1 summary" if len(written) == 1 else f"{len(written)} summaries"
+    say(f"{count} in {folder}; `findwall read {shlex.quote(clean(str(folder)))}` compares them")
+    return 0
 
 
 def _check_step(step_ms: float | None) -> None:

@@ -58,6 +58,12 @@ from findwall.model.arms import REPORT
 @click.option(  # what `findwall try` shows the gain of an edit with
     "--stand-in", "stand_ins", default="", hidden=True
 )
+@click.option(  # fixes that the job's own switches make, of which `findwall try` wants the proof
+    "--switched", default="", hidden=True
+)
+@click.option(  # fixes that `findwall try` has switched on and off while the job runs
+    "--screen", default="", hidden=True
+)
 @click.option(  # what a look of `findwall try` leaves out: nobody asks what findwall costs it
     "--until", type=click.Choice(get_args(Last)), hidden=True
 )
@@ -86,6 +92,8 @@ def command(
     probe: bool,
     fixes: str,
     stand_ins: str,
+    switched: str,
+    screen: str,
     until: Last | None,
     json_file: str | None,
     fail_walls: tuple[str, ...],
@@ -101,7 +109,7 @@ def command(
     report = os.environ.get(REPORT)
     if report and out is None:
         out = str(Path(report).with_name("run"))  # a trial keeps what it was told there, and no folders
-    effects = chosen(fixes, stand_ins)
+    effects = chosen(fixes, stand_ins, switched, screen)
     judge = judge_of(fail_walls, target)
     options = Options(
         wait=wait,
@@ -150,17 +158,21 @@ def judge_of(fail_walls: tuple[str, ...], script: str) -> Judge | None:
     return judge
 
 
-def chosen(words: str, stand_ins: str = "") -> Effects:
+def chosen(words: str, stand_ins: str = "", switched: str = "", screen: str = "") -> Effects:
     """The fixes that a person named, if each can be made without an edit; and those that a trial shows by a
-    stand-in."""
-    if not words.strip() and not stand_ins.strip():
+    stand-in; `switched`: those that the job makes itself, and is only watched for; `screen`: those that are
+    switched on and off once it has warmed up."""
+    if not any(one.strip() for one in (words, stand_ins, switched, screen)):
         return Effects({})
     from findwall.fixes import all_fixes  # the job does without them
 
     known = all_fixes()
     made = named(words, {name: fix.apply for name, fix in known.items() if fix.apply is not None})
     shown = named(stand_ins, {name: fix.stand_in for name, fix in known.items() if fix.stand_in is not None})
-    return Effects(made[0] | shown[0], made[1] | shown[1])
+    seen = named(switched, {name: fix.shows for name, fix in known.items() if fix.shows is not None})
+    live = named(screen, {name: fix.live for name, fix in known.items() if fix.live is not None})
+    numbers = made[1] | shown[1] | seen[1] | live[1]
+    return Effects(made[0] | shown[0] | seen[0], numbers, live[0])
 
 
 def named(words: str, able: Mapping[str, Apply]) -> tuple[dict[str, Apply], dict[str, int | None]]:

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from findwall.cli.around.progress import say
 from findwall.errors import InputError
 from findwall.files import write_atomically
 from findwall.model.patch import Patch
+from findwall.model.switches.typed_switches import is_by_switch, switched_on
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +75,9 @@ def command(
     """Try the fixes that are prescribed for TARGET, in fresh processes, and keep what is proven."""
     from findwall.cli.around.inputs import check_places, seconds
     from findwall.cli.jobs.launchers import launch_of
-    from findwall.cli.jobs.trying import Job, first_look, run_folder, to_try, try_fixes, view_of
+    from findwall.cli.jobs.looking import declared
+    from findwall.cli.jobs.trying import Job, first_look, run_folder, to_try, try_fixes
+    from findwall.cli.jobs.what_to_try import view_of
     from findwall.report.stream import say as show
 
     if patch_file is not None and patch_file.endswith(".py"):
@@ -98,7 +102,8 @@ def command(
     check_places("try", typed, sandbox_dir, json_target)
     if dry_run:
         seen = first_look(job, say)
-        show(_would_try(seen, view_of(seen, job.numerics, job.only), job.only))
+        view = view_of(seen, job.numerics, job.only, declared(job.folder), job.arguments)
+        show(_would_try(seen, view, job.only))
         return
     _tell(try_fixes(job, say), job, typed, patch_file, json_target, price)
 
@@ -113,7 +118,8 @@ def _tell(
 ) -> None:
     """What was found: in words, as a patch, as JSON, and in the run folder."""
     from findwall.cli.jobs.left_by_hand import left_by_hand
-    from findwall.cli.jobs.trying import keep, stand_ins
+    from findwall.cli.jobs.trying import keep
+    from findwall.cli.jobs.what_to_try import stand_ins
     from findwall.fixes.stack_patch import patch_of
     from findwall.report import document
     from findwall.report.stream import say as show
@@ -121,12 +127,14 @@ def _tell(
     from findwall.trial.stacks_tried import EARLY
 
     diagnosis = with_trials(tried.before, tried.found)
-    patch = patch_of(tried.found.stack, tried.applied)
+    stack = tried.found.stack
+    typed = replace(typed, arguments=switched_on(typed.arguments, stack))
+    patch = patch_of([name for name in stack if not is_by_switch(name)], tried.applied)
     if json_target != "-":  # first: what took minutes is not lost where a file cannot be written
         attempts = [one for stage in tried.found.stages for one in stage.attempts]
         shown = stand_ins(tuple({name for one in attempts for name in one.fixes}))
         made = (typed.job, patch, typed.front, price, shown, job.only, left_by_hand(tried, job.numerics))
-        show(to_text(diagnosis, tried.found, tried.after, *made))
+        show(to_text(diagnosis, tried.found, tried.after, *made, plain=typed.plain))
     if patch_file is not None:
         write_patch(patch, patch_file)
     if json_target is not None:
@@ -140,10 +148,11 @@ def _tell(
 
 def _would_try(seen: Diagnosis, view: View, only: Sequence[str]) -> str:
     """`only`: the fixes that a person named, if any."""
-    from findwall.cli.jobs.trying import stand_ins
+    from findwall.cli.jobs.what_to_try import stand_ins
     from findwall.report.texts.trials import labelled, why_nothing
 
-    names = [labelled(one.fixes, stand_ins(one.fixes)) for one in view.candidates]
+    made = [one.switched or one.fixes for one in view.candidates]
+    names = [labelled(one, stand_ins(one)) for one in made]
     lines = [f"wall: {view.wall}", *(f"would try {name}" for name in names)]
     if not names:
         lines.append(f"would try nothing: {why_nothing(seen, only)}")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from findwall.fixes import all_fixes
 from findwall.model.applied import Applied
 from findwall.model.patch import Patch
+from findwall.model.switches.typed_switches import own_name
 from findwall.patches import NoPatch
 from findwall.patches.diff import diff_path, root_of, to_diff
 from findwall.patches.editor import Editor, Files
@@ -23,7 +24,7 @@ def patch_of(stack: Sequence[str], applied: Applied) -> Patch:
         return Patch(left=dict.fromkeys(stack, "its lines were not found in the job's own code"))
     root = root_of(spots)
     for name in stack:
-        fix = name.partition("=")[0]
+        fix = own_name(name).partition("=")[0]
         write = all_fixes()[fix].patch
         editor = Editor(applied.places.get(fix, []), files)
         try:

@@ -51,6 +51,20 @@ class Applied(msgspec.Struct, frozen=True):
     fixes: dict[str, AppliedFix] = {}
     schema: str = APPLIED_SCHEMA
     places: dict[str, list[Place]] = {}  # by fix
+    cannot: list[str] = []  # those that cannot be made in this job, whatever else is made in it
+
+
+class ScreenedTrial(msgspec.Struct):
+    """A fix that was switched on and off while the job ran: what that says of its time alone."""
+
+    fix: str
+    says: Literal["gain", "no-gain", "open"]  # open: only processes of its own can show it
+    speedup: Range = msgspec.field(default_factory=Range)  # over the job without it, in the same process
+    could_see: float | None = None  # the smallest gain that would have been seen, as a share
+    took_effect: bool = False
+    base: str = ""  # the fixes that were made in the job meanwhile
+    why: str = ""  # what was seen to have taken effect, or why nothing is known
+    seconds: float = 0.0
 
 
 class Trial(msgspec.Struct):
@@ -74,3 +88,4 @@ class Trial(msgspec.Struct):
     seconds: float = 0.0  # that its processes took
     why: str = ""  # what was seen to have taken effect, or why it failed
     kept: bool = False
+    switches: dict[str, str] = {}  # those of the job's own that made a fix: what is typed for it

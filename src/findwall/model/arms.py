@@ -96,6 +96,23 @@ class Swept(msgspec.Struct, frozen=True):
     fed: list[FedLoader] = []  # loaders whose batches led to steps
 
 
+class ScreenedFix(msgspec.Struct, frozen=True):
+    """One fix that was switched on and off while the job ran, in blocks of steps."""
+
+    name: str
+    pairs: list[tuple[float, float]] = []  # the mean step in ms of two blocks without it and of two with it
+    seen: str = ""  # what shows that it took effect; empty: nothing did
+    trouble: str = ""  # why it could not be made, or was ended
+    seconds: float = 0.0  # that it took, with what is compiled for it
+
+
+class Screening(msgspec.Struct, frozen=True):
+    """What a process tells that `try` screens fixes in."""
+
+    fixes: list[ScreenedFix] = []
+    why_not: str = ""  # why no more fixes were screened, where that is not because all were
+
+
 class ArmReport(msgspec.Struct, frozen=True):
     """The file, as JSON."""
 
@@ -113,3 +130,4 @@ class ArmReport(msgspec.Struct, frozen=True):
     outputs: list[float] = []  # the size of what the models gave in their first calls without gradients
     swept: Swept | None = None
     fed: list[FedLoader] = []  # of a process of a sweep: what feeds its steps, also where none was timed
+    screening: Screening | None = None

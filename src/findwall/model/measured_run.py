@@ -23,6 +23,7 @@ from findwall.model.machine import (
 )
 from findwall.model.ncu_kernel import NcuReport
 from findwall.model.probes import Probes
+from findwall.model.summaries.rank_summary import RankSummary
 from findwall.model.watched import WatchedJob, WatchedRank
 
 
@@ -130,6 +131,7 @@ class Rank(msgspec.Struct, frozen=True):
     elapsed: Elapsed | None = None
     notes: tuple[str, ...] = ()
     watched: WatchedRank | None = None  # where nobody measured it from inside
+    summary: RankSummary | None = None  # in place of a timeline, where that was reduced where it lies
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from findwall.model.answers.memory_answer import CaughtFailures, FailedModel, OutOfMemory
+from findwall.model.arms import Screening
 from findwall.model.catalogue import MAJORITY_SHARE, SMALL_PART
 from findwall.model.machine import (
     NO_TELEMETRY,
@@ -157,6 +158,7 @@ class KnownAddresses(msgspec.Struct):
     parameters: list[tuple[int, int, int]] = []
     gradients: list[tuple[int, int, int]] = []
     optimizer_state: list[tuple[int, int, int]] = []
+    tells_all_state: bool = False  # optimizers were seen, and what they hold lies at these addresses alone
 
 
 class RecordedMemory(msgspec.Struct):
@@ -236,4 +238,5 @@ class Measurement(msgspec.Struct):
     trace: Trace = msgspec.field(default_factory=Trace)
     observed: Observation = msgspec.field(default_factory=Observation)
     cost: dict[str, Any] = {}
+    screening: Screening | None = None  # of a process that `try` screens fixes in
     notes: list[str] = []

@@ -25,8 +25,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from findwall.model.arms import REPORT, ArmReport
+from findwall.model.arms import REPORT, ArmReport, Around
 from findwall.trial.process_groups import LOOK_S, Process, Stop, end, overseen, own_folder, same_input
+from findwall.trial.statistics import LEAST_SAMPLES
 
 Trouble = Literal["crashed", "timed-out", "out-of-memory", "no-step"]
 Ended = Literal["done", "enough", "deadline", "interrupted"]
@@ -37,6 +38,7 @@ PROCESS_S = 600.0  # start, warm-up with compiling, and the timed steps
 START_S = 120.0  # that a process may take longer than one of another arm: it may compile
 SLOWER = 3.0  # times as long as one of another arm it may take besides
 HOPELESS = 2  # failures of an arm that never gave a sample: it is not started again
+OTHERS_BUSY = 1.0  # cores that other processes keep busy: a step beside them is none to judge by
 TAIL_BYTES = 1 << 20  # of what a process says: the step is told near its end
 TOLD = re.compile(r"^mean step ms ([0-9.]+(?:e[-+]?[0-9]+)?)[ \t]*$", re.MULTILINE)
 OUT_OF_MEMORY = re.compile(
@@ -75,6 +77,12 @@ class Sample(msgspec.Struct, frozen=True):
     failure: Failure | None = None
     report: ArmReport | None = None  # what else it told, in its file
 
+    @property
+    def load(self) -> tuple[float, int]:
+        """Cores that others kept busy beside it, and their processes on the device."""
+        around = self.report.around if self.report is not None else Around()
+        return around.others_busy or 0.0, around.neighbours or 0
+
 
 class Outcome(msgspec.Struct):
     """All processes of one arm."""
@@ -83,8 +91,26 @@ class Outcome(msgspec.Struct):
     samples: list[Sample] = []
 
     @property
+    def counted(self) -> list[Sample]:
+        """Those that told a step; where enough were left alone, these. On a machine that is always loaded no
+        process is disturbed more than others."""
+        told = [one for one in self.samples if one.step_ms is not None]
+        calm = [one for one in told if not self._is_disturbed(one)]
+        return calm if len(calm) >= LEAST_SAMPLES else told
+
+    @property
+    def wants_repeat(self) -> bool:
+        """A disturbed process counts, for want of others."""
+        return any(map(self._is_disturbed, self.counted))
+
+    def _is_disturbed(self, one: Sample) -> bool:
+        cores = min(other.load[0] for other in self.samples)
+        processes = min(other.load[1] for other in self.samples)
+        return one.load[0] > cores + OTHERS_BUSY or one.load[1] > processes
+
+    @property
     def runs_ms(self) -> list[float]:
-        return [one.step_ms for one in self.samples if one.step_ms is not None]
+        return [one.step_ms for one in self.counted if one.step_ms is not None]
 
     @property
     def failures(self) -> list[Failure]:

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from findwall.model.arms import Around
 from findwall.model.catalogue import WORTH_IT
 from findwall.model.claims import Range
-from findwall.trial.arms_in_turn import Outcome
+from findwall.model.switches.typed_switches import own_name
+from findwall.trial.arms_in_turn import OTHERS_BUSY, Outcome
 from findwall.trial.equivalence import Losses, compare_losses
 from findwall.trial.statistics import Comparison, prove, verdict
 from findwall.units import format_ms, format_share
@@ -23,7 +24,6 @@ Verdict = Literal["faster", "slower", "no-difference", "incorrect", "failed"]
 
 # All chosen by hand.
 OTHER_CLOCK = 0.02  # share by which clocks may differ between arms
-OTHERS_BUSY = 1.0  # cores
 # Times faster: where the interval holds as much, nobody knows yet that it is no difference.
 COULD_BE = 1.0 + WORTH_IT
 FAR_APART = 2.0  # times: an interval whose ends are further apart says how unlike the processes were
@@ -153,8 +153,8 @@ def too_few(runs_ms: Sequence[float], what: str, ask: str) -> str:
 
 
 def bare(name: str) -> str:
-    """Without the number that it may be made with: loader-workers=4."""
-    return name.partition("=")[0]
+    """Without the number that it may be made with, or the switch: loader-workers=4, tf32 by --tf32."""
+    return own_name(name).partition("=")[0]
 
 
 def peak_of(arm: Outcome) -> int | None:
@@ -162,7 +162,7 @@ def peak_of(arm: Outcome) -> int | None:
 
 
 def around_of(arm: Outcome) -> list[Around]:
-    return [one.around for one in arm.reports]
+    return [one.report.around for one in arm.counted if one.report is not None]
 
 
 def disturbed(plain: Sequence[Around], arm: Sequence[Around]) -> str:

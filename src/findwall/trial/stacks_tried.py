@@ -6,11 +6,13 @@ import msgspec
 
 from findwall.model.claims import Range
 from findwall.trial.judge import Attempt
+from findwall.trial.screened import Screened
 
 EARLY = {"deadline": "the budget is spent", "interrupted": "interrupted"}
 TOO_SHORT = "what is left of the budget is too short for another trial"
 OUT_OF_TIME = (EARLY["deadline"], TOO_SHORT)
 NO_LOOK = "the job could not be looked at again"
+ALSO = " + "  # between fixes that are made together
 PLAIN, AGAIN = "plain", "plain, from another seed"
 
 Stack = tuple[str, ...]
@@ -24,6 +26,9 @@ class Candidate(msgspec.Struct, frozen=True):
     predicted: Range = msgspec.field(default_factory=Range)  # the step in ms
     stands_in: bool = False  # one of them needs an edit, and is shown by what costs time itself
     redraws: bool = False  # with one of them a dataset that draws at random draws other numbers
+    # The same, with those that a switch of the job's own makes: they are tried in this way first.
+    switched: Stack = ()
+    only_switched: bool = False  # one of them can be made by a switch alone
 
 
 class View(msgspec.Struct, frozen=True):
@@ -52,9 +57,10 @@ class Found(msgspec.Struct):
     plain_ms: float | None = None
     ended: str = ""
     seconds: float = 0.0
+    screened: list[Screened] = []  # in one process, look by look
     untried: list[Candidate] = []  # what there was no time for, the best first
     short_s: float = 0.0  # by how much the budget was too short for the first of them
 
 
 def joined(stack: Stack) -> str:
-    return " + ".join(stack)
+    return ALSO.join(stack)

@@ -24,6 +24,7 @@ from findwall.files import write_atomically
 from findwall.model.applied import APPLIED_FILE, Applied
 from findwall.model.arms import DELETES_FILE, READ_BACK_FILE, WRITES_FILE
 from findwall.model.measurement import MEASUREMENT_FILE, RUN_FILE, TRACE_FILE, Measurement, RunInfo
+from findwall.model.switches.program_options import OPTIONS_FILE, Option
 
 RUNS = "findwall-runs"
 OWNER_ONLY = 0o700  # of every folder made here: a job's arguments, paths and source lines are in it
@@ -62,6 +63,9 @@ class RunFolder:
         self._write(WRITES_FILE, seen.paths)
         self._write(DELETES_FILE, seen.deleted)
         self._write(READ_BACK_FILE, seen.read_back)
+
+    def write_options(self, options: list[Option]) -> None:
+        self._write(OPTIONS_FILE, options)
 
     def _write(self, name: str, document: Any) -> None:
         self.rank_path.mkdir(OWNER_ONLY, parents=True, exist_ok=True)

@@ -31,6 +31,7 @@ WORDS = {
     "agree": "tracing",
     "trace": "tracing",
     "observe": "following its tensors",
+    "screening": "switching fixes on and off",
     "snapshot": "recording memory",
     "lines": "looking where the host stands",
     "control": "checking its own cost",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from itertools import groupby
 from math import sqrt
 from statistics import mean, median, pstdev
 from time import perf_counter_ns
 
 from findwall.agent.engine import Engine
+from findwall.agent.stages.switched_blocks import ScreeningStage
 from findwall.agent.stages.trace_stages import after_timing, ended_first
 from findwall.agent.timing import cost
 from findwall.agent.timing.step_kinds import find_kinds, labels, told_by
@@ -16,6 +18,7 @@ from findwall.agent.timing.warmup import WINDOW, WarmupTest
 from findwall.apply.live_threads import with_threads
 from findwall.machine import peak_meters
 from findwall.machine import torch_device as machine
+from findwall.model.arms import SWEEP
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MENTION_SHARE
 from findwall.model.kinds import belongs_to_step
 from findwall.model.measurement import StepColumns
@@ -66,7 +69,7 @@ class Warmup:
         engine.record.warmup = WarmupRecord(engine.step_number, (now - self.began) / NS_PER_S, settled, why)
         if settled is False:
             engine.note(f"the job had not settled after {engine.step_number} steps: {why}")
-        engine.enter(Timing(engine))
+        engine.enter(ScreeningStage(engine) if engine.live.names else Timing(engine))
 
     def close(self, engine: Engine) -> None:
         """Too short a job: the later half of what was seen is the best there is."""
@@ -110,6 +113,7 @@ class Timing:
         self.timer.start()
         self.plain = 0  # steps without an evaluation inside
         self.looked = 0  # steps when it was last looked whether they are enough
+        self.wants_kinds = SWEEP not in os.environ  # one asks for the mean, of each of many sizes
         engine.record.first_timed = engine.step_number
         self.began = perf_counter_ns()
         engine.let_pass(engine.every - 1, engine.gauge)
@@ -149,7 +153,7 @@ class Timing:
             return False  # a look costs more than a step's end may
         self.looked = timed
         times = self.timer.columns.host_ns
-        if told_by(times) is None and elapsed < KINDS_AT_MOST_NS:
+        if self.wants_kinds and told_by(times) is None and elapsed < KINDS_AT_MOST_NS:
             return False
         return elapsed >= TIMED_AT_MOST_NS or _mean_is_known(times)
 

@@ -74,6 +74,9 @@ class TrialArm:
         timed = [ns for ns in (told.measurement.steps.host_ns for told in ranks) if ns]
         means = [sum(ns) / len(ns) / NS_PER_MS for ns in timed]
         memory = [told.measurement.peak_memory for told in ranks]
+        screening = ranks[0].measurement.screening
+        if screening is not None:
+            means = [plain_ms for one in screening.fixes for plain_ms, _ in one.pairs[:1]][:1]
         report = ArmReport(
             step_ms=max(means) if len(means) == len(ranks) else None,
             steps=min(map(len, timed), default=0),
@@ -86,6 +89,7 @@ class TrialArm:
             read_back=self._read_back.paths if self._read_back is not None else [],
             order=self._samples.order if self._samples is not None else [],
             around=_around(ranks[0].measurement.telemetry),
+            screening=screening,
             swept=self._sweep.told(ranks[0].measurement) if self._sweep is not None else None,
             fed=self._sweep.fed if self._sweep is not None else [],
         )

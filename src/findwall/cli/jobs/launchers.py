@@ -73,6 +73,12 @@ class Launch(msgspec.Struct, frozen=True):
         return shlex.join((*self.launcher, "-m", "findwall", "run")) if self.launcher else "findwall run"
 
     @property
+    def plain(self) -> str:
+        """What they write to run it without findwall."""
+        module = ("-m",) if self.is_module else ()
+        return shlex.join((*(self.launcher or ("python",)), *module, self.target, *self.arguments))
+
+    @property
     def job(self) -> str:
         """And what they write behind them."""
         return shlex.join((*(("-m",) if self.is_module else ()), self.target, *self.arguments))

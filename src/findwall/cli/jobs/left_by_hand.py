@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from findwall.cli.jobs.trying import Tried, rivals
+from findwall.cli.jobs.trying import Tried
+from findwall.cli.jobs.what_to_try import rivals
 from findwall.fixes import all_fixes
 from findwall.model.diagnosis import Prescription
 from findwall.trial.judge import bare

@@ -16,6 +16,7 @@ from findwall.agent.ending.after_the_job import CEILINGS_LIMIT_S, CEILINGS_MOST_
 from findwall.errors import FindwallError
 from findwall.model.arms import DELETES_FILE, LOOK, READ_BACK_FILE, WRITES_FILE
 from findwall.model.diagnosis import Diagnosis
+from findwall.model.switches.program_options import OPTIONS_FILE, Option
 from findwall.trial.arms_in_turn import last_words
 from findwall.trial.process_groups import LOOK_S, Stop, end, overseen, own_folder, same_input
 
@@ -122,6 +123,16 @@ def deleted(run: Path | None) -> list[str]:
 def read_back(run: Path | None) -> list[str]:
     """What the job read, and then wrote: a process that follows reads that."""
     return _paths(run / "rank0" / READ_BACK_FILE) if run is not None else []
+
+
+def declared(run: Path | None) -> list[Option]:
+    """The options that the job's program takes."""
+    if run is None:
+        return []
+    try:
+        return msgspec.json.decode((run / "rank0" / OPTIONS_FILE).read_bytes(), type=list[Option])
+    except (OSError, msgspec.MsgspecError):
+        return []
 
 
 def _paths(file: Path) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
 from math import inf
@@ -16,11 +16,11 @@ from pathlib import Path
 from statistics import median
 
 import msgspec
-from msgspec.structs import replace
 
 from findwall.agent.ending.after_the_job import CEILINGS_MOST_S, CEILINGS_S
 from findwall.cli.jobs.launchers import Launch
 from findwall.cli.jobs.looking import (
+    declared,
     deleted,
     lacks_ceilings,
     look_at,
@@ -29,16 +29,21 @@ from findwall.cli.jobs.looking import (
     warn,
     written,
 )
+from findwall.cli.jobs.screening import Screenings
+from findwall.cli.jobs.what_to_try import rivals, stand_ins, view_of
 from findwall.errors import FindwallError
 from findwall.model.applied import Applied
 from findwall.model.arms import SEED, SINCE
-from findwall.model.diagnosis import Diagnosis, Prescription
+from findwall.model.diagnosis import Diagnosis
 from findwall.model.series import Series
-from findwall.trial.arms_in_turn import ROUNDS, Arm, Plan, Sample, Trial, run_trial, step_in_report
-from findwall.trial.judge import bare
+from findwall.model.switches.program_options import Option
+from findwall.model.switches.typed_switches import is_by_switch, own_name, switched_on
+from findwall.trial.arms_in_turn import PROCESS_S, ROUNDS, Arm, Plan, Sample, Trial, run_trial, step_in_report
 from findwall.trial.process_groups import is_piped_to
+from findwall.trial.screened import Screened
 from findwall.trial.search import Settled, search
-from findwall.trial.stacks_tried import AGAIN, EARLY, NO_LOOK, PLAIN, Candidate, Found, Stack, View
+from findwall.trial.stacks_tried import AGAIN, EARLY, NO_LOOK, PLAIN, Found, Stack, View, joined
+from findwall.units import format_ms
 
 OTHER_SEED = "1"
 LOOK_IS = 2.0  # times as long as a process of an arm, about: it is traced as well. Chosen by hand.
@@ -78,21 +83,20 @@ class Job(msgspec.Struct, frozen=True):
 
     def command(self, stack: Stack, *how: str) -> tuple[str, ...]:
         shown = stand_ins(stack)
-        applied = [name for name in stack if name not in shown]
-        made = (*_given("--apply", applied), *_given("--stand-in", shown))
-        launch = Launch(self.launcher, self.target, self.arguments, self.is_module)
+        applied = [name for name in stack if name not in shown and not is_by_switch(name)]
+        switched = [own_name(name) for name in stack if is_by_switch(name)]
+        made = (
+            *_given("--apply", applied),
+            *_given("--stand-in", shown),
+            *_given("--switched", switched),
+        )
+        arguments = switched_on(self.arguments, stack)
+        launch = Launch(self.launcher, self.target, arguments, self.is_module)
         return launch.command(("run", "--stop", *how, *made))
 
 
 def _given(option: str, names: Sequence[str]) -> tuple[str, ...]:
     return (option, ",".join(names)) if names else ()
-
-
-def stand_ins(stack: Stack) -> Stack:
-    """Those of a stack whose gain a trial shows by a stand-in, because they need an edit."""
-    from findwall.fixes import all_fixes
-
-    return tuple(name for name in stack if all_fixes()[bare(name)].apply is None)
 
 
 def to_try(words: str) -> tuple[str, ...]:
@@ -123,7 +127,7 @@ def first_look(job: Job, say: Say) -> Diagnosis:
 def try_fixes(job: Job, say: Say) -> Tried:
     """Look, try, keep, look again."""
     trying = _Trying(job, say)
-    found = search(trying.measure, trying.look, rivals, job.rounds, trying.spare)
+    found = search(trying.measure, trying.look, rivals, job.rounds, trying.spare, trying.screen)
     found.seconds = trying.spent_s
     if found.ended == NO_LOOK and trying.left_s <= 0:
         found.ended = EARLY["deadline"]
@@ -147,6 +151,12 @@ class _Trying:
         self._has_warned = False
         self._took: dict[Stack, list[float]] = {}  # seconds of the processes that went through
         self._look_s = 0.0  # what the first look took
+        self._options: list[Option] = []  # that the job's program takes
+        self._screenings = Screenings(
+            lambda name, stack, fixes: _arm(job, name, stack, fixes), say, self._so_far
+        )
+        self._proven: Stack = ()  # the best so far
+        self._steps: dict[Stack, float] = {}  # in ms, as processes told them
         self.looks: dict[Stack, Diagnosis] = {}
         self.told: dict[Stack, Applied] = {}  # by each stack, of what was made
 
@@ -162,7 +172,8 @@ class _Trying:
         job, say = self._job, self._say
         if stack and self.left_s <= 0:
             return None
-        say("looking at the job" + (f" with {' + '.join(stack)}" if stack else ""))
+        self._proven = stack
+        say(self._so_far() + "looking at the job" + (f" with {joined(stack)}" if stack else ""))
         try:
             seen = _diagnosis(job, stack, self._writes, self.left_s if stack else inf)
         except FindwallError as error:
@@ -176,12 +187,29 @@ class _Trying:
         self.looks[stack] = seen
         if not stack:
             self._look_s = self.spent_s
+            self._options = declared(job.folder)
             self.looks[stack] = self._with_ceilings(seen)
-        return view_of(self.looks[stack], job.numerics, job.only)
+        return view_of(self.looks[stack], job.numerics, job.only, self._options, job.arguments)
+
+    def _so_far(self) -> str:
+        """Where the job stands, at the head of what is done next."""
+        plain, best = self._steps.get(()), self._steps.get(self._proven)
+        if not self._proven or plain is None or best is None:
+            return ""
+        left = f", {_time(self.left_s)} left" if self.left_s < inf else ""
+        return f"{format_ms(plain)} → {format_ms(best)} per step proven{left}: "
 
     def spare(self, arms: Sequence[Stack]) -> float:
         """Seconds that would be left of the budget after a process of each."""
         return self.left_s - sum(map(self._takes_s, arms))
+
+    def screen(self, fixes: Sequence[str], stack: Stack) -> list[Screened]:
+        """Not of a job of several ranks, which wait for each other; nor where no proof could follow."""
+        left_s = self.left_s - FEWEST_PROCESSES * self._takes_s(stack)
+        if (self.looks[()].source.ranks or 1) > 1:
+            return []
+        self._warn()
+        return self._screenings.of(fixes, stack, min(left_s, PROCESS_S))
 
     def _takes_s(self, stack: Stack) -> float:
         """As long as the longest that has made some of it, in this or another way: what compiles, compiles
@@ -214,18 +242,27 @@ class _Trying:
             )
         return seen
 
-    def measure(self, arms: dict[str, Stack], settled: Settled) -> Trial:
-        job, say, left = self._job, self._say, self.left_s
+    def _warn(self) -> None:
+        """Once, before the job is run again."""
+        job = self._job
         if not self._has_warned:
             self._has_warned = True
-            warn(self._writes, job.cwd, say, deleted(job.folder), read_back(job.folder))
+            warn(self._writes, job.cwd, self._say, deleted(job.folder), read_back(job.folder))
+
+    def measure(self, arms: dict[str, Stack], settled: Settled) -> Trial:
+        job, say, left = self._job, self._say, self.left_s
+        self._warn()
         if left > 0:
             names = ", ".join(name for name in arms if name not in (PLAIN, AGAIN))
             about = job.rounds * sum(map(self._takes_s, arms.values()))
-            say(f"trying {names} beside the plain job, in turn: about {_time(about)}{_of(left, about)}")
-        trial = run_trial(_arms(job, arms), _plan(job, left, settled, say))
+            takes = f"about {_time(about)}{_of(left, about)}"
+            say(f"{self._so_far()}trying {names} beside the plain job, in turn: {takes}")
+        made = [_arm(job, name, stack) for name, stack in arms.items()]
+        trial = run_trial(made, _plan(job, left, settled, say))
         for name, stack in arms.items():
             took = [one.seconds for one in trial.arms[name].samples if one.step_ms is not None]
+            if (step_ms := trial.arms[name].median_ms) is not None:
+                self._steps[stack] = step_ms
             if took:
                 self._took.setdefault(stack, []).extend(took)
             if reports := trial.arms[name].reports:
@@ -281,74 +318,11 @@ def _write(folder: Path, diagnosis: Diagnosis, series: Series) -> None:
     write_page(diagnosis, series, folder / REPORT_FILE)
 
 
-def view_of(diagnosis: Diagnosis, numerics: bool = True, only: Sequence[str] = ()) -> View:
-    """The wall, and the prescribed fixes that a trial can make without an edit, in their order.
-
-    `only`: those that a person named, whatever is prescribed.
-    """
-    from findwall.fixes import all_fixes
-
-    known, asked = all_fixes(), {bare(name): name for name in only}
-    numbered = {one.fixes[0]: _numbered(one) for one in diagnosis.prescriptions if len(one.fixes) == 1}
-    numbered |= {name: one for name, one in asked.items() if "=" in one}
-    offered = [*diagnosis.prescriptions, *_instead(diagnosis)]
-    found = [
-        Candidate(
-            tuple(numbered.get(name, name) for name in one.fixes),
-            all(known[name].exact for name in one.fixes),
-            one.step_ms,
-            bool(stand_ins(tuple(one.fixes))),
-            any(known[name].redraws for name in one.fixes),
-        )
-        for one in offered
-        if all(known[name].trial is not None and (not asked or name in asked) for name in one.fixes)
-    ]
-    there = {bare(one.fixes[0]) for one in found if len(one.fixes) == 1}
-    found += [
-        Candidate((one,), known[name].exact, stands_in=bool(stand_ins((one,))), redraws=known[name].redraws)
-        for name, one in asked.items()
-        if name not in there
-    ]
-    wall = diagnosis.wall
-    named = f"{wall.wall} / {wall.cause}" if wall.cause else "no wall that is known"
-    return View(named, diagnosis.step.ms, [one for one in found if numerics or one.exact])
-
-
-def _instead(diagnosis: Diagnosis) -> Iterator[Prescription]:
-    """What is made in the place of a fix that fails: other ways to the same, at no better step."""
-    from findwall.fixes import all_fixes
-
-    for one in diagnosis.prescriptions:
-        name = all_fixes()[one.fixes[0]].instead if len(one.fixes) == 1 else ""
-        if name:
-            yield replace(one, fixes=[name])
-
-
-def _numbered(one: Prescription) -> str:
-    """A fix with as many workers as its prescription names."""
-    workers = one.parameters.get("workers")
-    return f"{one.fixes[0]}={workers}" if workers else one.fixes[0]
-
-
-def rivals(stack: Stack, name: str) -> Stack:
-    from findwall.fixes.same_end import are_apart
-
-    one = bare(name)
-    return tuple(other for other in stack if bare(other) == one or are_apart(one, bare(other)))
-
-
-def _arms(job: Job, arms: dict[str, Stack]) -> list[Arm]:
+def _arm(job: Job, name: str, stack: Stack, screened: Sequence[str] = ()) -> Arm:
     steps = ("--steps", str(job.steps)) if job.steps is not None else ()
-    env = {**job.env, SINCE: str(time.time())}
-    return [
-        Arm(
-            name,
-            job.command(stack, "--no-trace", *steps),
-            {**env, **({SEED: OTHER_SEED} if name == AGAIN else {})},
-            job.cwd,
-        )
-        for name, stack in arms.items()
-    ]
+    env = {**job.env, SINCE: str(time.time()), **({SEED: OTHER_SEED} if name == AGAIN else {})}
+    how = ("--no-trace", *steps, *_given("--screen", screened))
+    return Arm(name, job.command(stack, *how), env, job.cwd)
 
 
 def _plan(job: Job, left_s: float, settled: Settled, say: Say) -> Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from findwall.model.applied import Place, Spot
 from findwall.patches import NoPatch
@@ -66,35 +66,39 @@ def _own(editor: Editor, calls: list[Place]) -> _Own | None:
             continue
         for block in source.above(statement):
             for context in (item.context_expr for item in getattr(block, "items", ())):
-                if isinstance(context, ast.Call) and source.resolved(context.func).endswith("autocast"):
-                    lines = range(block.lineno, (block.end_lineno or block.lineno) + 1)
-                    return _Own(edits, context, Lines(spot.file, lines))
-                if line := _autocast_line(source, context):
-                    raise NoPatch(_SET_THERE.format(line))
-        for decorator in getattr(source.scope(statement), "decorator_list", ()):
-            if line := _autocast_line(source, decorator):
-                raise NoPatch(_SET_THERE.format(line))
+                if made := _autocast_of(source, context):
+                    return _Own(edits, made, _lines(spot, block))
+        function = source.scope(statement)
+        for decorator in getattr(function, "decorator_list", ()):
+            if made := _autocast_of(source, decorator):
+                return _Own(edits, made, _lines(spot, function))
     return None
 
 
-def _autocast_line(source: Source, used: ast.expr) -> int | None:
-    """Of something that is entered: the line that makes an autocast of it."""
-    made = used.func if isinstance(used, ast.Call) else used
-    if source.resolved(made).endswith("autocast"):
-        return used.lineno
-    return _made_of_autocast(source, used.id) if isinstance(used, ast.Name) else None
+def _lines(spot: Spot, block: Any) -> Lines:
+    return Lines(spot.file, range(block.lineno, (block.end_lineno or block.lineno) + 1))
 
 
-def _made_of_autocast(source: Source, name: str) -> int | None:
-    """The line that gives a name to something with autocast in it."""
-    for one in ast.walk(source.tree):
-        if isinstance(one, ast.Assign) and any(
-            isinstance(to, ast.Name) and to.id == name for to in one.targets
-        ):
-            inside = (node for node in ast.walk(one.value) if isinstance(node, ast.Call))
-            if any(source.resolved(node.func).endswith("autocast") for node in inside):
-                return one.lineno
-    return None
+def _autocast_of(source: Source, used: ast.expr) -> ast.Call | None:
+    """Of something that is entered: the call that makes an autocast of it, maybe under a name."""
+    if source.resolved(used.func if isinstance(used, ast.Call) else used).endswith("autocast"):
+        if not isinstance(used, ast.Call):
+            raise NoPatch(_SET_THERE.format(used.lineno))
+        return used
+    values = _given_to(source, used.id) if isinstance(used, ast.Name) else []
+    calls = [node for value in values for node in ast.walk(value) if isinstance(node, ast.Call)]
+    found = [one for one in calls if source.resolved(one.func).endswith("autocast")]
+    if len(found) > 1:
+        raise NoPatch(_SET_THERE.format(found[0].lineno))
+    return found[0] if found else None
+
+
+def _given_to(source: Source, name: str) -> list[ast.expr]:
+    """What a name is given, wherever that is."""
+    made = (one for one in ast.walk(source.tree) if isinstance(one, ast.Assign))
+    return [
+        one.value for one in made if any(isinstance(to, ast.Name) and to.id == name for to in one.targets)
+    ]
 
 
 def _set_in(edits: FileEdits, context: ast.Call, dtype: str) -> None:

@@ -2,55 +2,108 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from findwall.apply.applying import Effect
+from findwall.apply.model_calls import Model, each_model
 from findwall.apply.registry import REGISTRY, Call
 from findwall.apply.seenops import PRODUCTS, seen_ops
 
 OWN = "the job uses autocast itself"
 # Calls of a model that the job compiled, until something of it is seen. Chosen by hand.
 LOOKS_AT_COMPILED = 8
+BESIDE = ", beside those in the job's own autocast"
+SIXTEEN_BIT_NAMES = ("bfloat16", "float16")  # as torch has them
 
 
 @contextmanager
 def products_seen(torch: Any, effect: Effect, told: str) -> Iterator[None]:
     formats: list[str] = []
-    with _own_autocast(torch) as own, seen_ops(torch, _note(formats)):
+    with _own_autocast(torch) as own, seen_ops(torch, _note(formats, lambda: not own.inside)):
         yield
     narrow = formats.count(told)
-    if own:
+    if narrow:
+        effect.saw(_products(narrow, told) + (BESIDE if own.seen else ""))
+    elif own.seen:
         effect.cannot(OWN)
-    elif narrow:
-        products = "product" if narrow == 1 else "products"
-        effect.saw(f"{narrow:,} {products} ran in {told} in the first call")
 
 
-def _note(formats: list[str]) -> Callable[[str, str], None]:
+def _products(many: int, told: str) -> str:
+    return f"{many:,} {'product' if many == 1 else 'products'} ran in {told} in the first call"
+
+
+def is_narrow(dtype: Any) -> bool:
+    return str(dtype).removeprefix("torch.") in SIXTEEN_BIT_NAMES
+
+
+def _note(formats: list[str], counts: Callable[[], bool] = lambda: True) -> Callable[[str, str], None]:
     def note(name: str, number_format: str) -> None:
-        if PRODUCTS.search(name):
+        if PRODUCTS.search(name) and counts():
             formats.append(number_format)
 
     return note
 
 
-@contextmanager
-def _own_autocast(torch: Any) -> Iterator[list[Any]]:
-    """Autocast that a model turns on inside."""
-    seen: list[Any] = []
+def narrow_seen(torch: Any, effect: Effect) -> None:
+    """In which numbers the products of the job's models run, whoever asked for that."""
+    formats = (torch.bfloat16, torch.float16)
 
-    def noted(original: Call) -> Call:
+    def look(model: Model) -> str:
+        if model.can_look:
+            model.look_at_first_call(_narrow_products(torch, effect))
+        else:
+            for dtype in formats:
+                model.around(functools.partial(kept_seen, torch, effect, dtype=dtype))
+        return "no product of the model was seen to run in 16 bits"
+
+    each_model(torch, effect, look)
+
+
+@contextmanager
+def _narrow_products(torch: Any, effect: Effect) -> Iterator[None]:
+    formats: list[str] = []
+    with seen_ops(torch, _note(formats)):
+        yield
+    for told in SIXTEEN_BIT_NAMES:
+        if narrow := formats.count(told):
+            effect.saw(_products(narrow, told))
+
+
+class _Own:
+    """Autocast in 16 bits that a model turns on inside, around a part of it."""
+
+    def __init__(self) -> None:
+        self.inside: list[Any] = []
+        self.seen = False
+
+    def entering(self, original: Call) -> Call:
         def enter(one: Any) -> Any:
-            if getattr(one, "_enabled", False):
-                seen.append(one)
+            if one._enabled and is_narrow(one.fast_dtype):
+                self.seen = True
+                self.inside.append(one)
             return original(one)
 
         return enter
 
-    with REGISTRY.wrapped("autocast seen", torch.autocast, "__enter__", noted):
-        yield seen
+    def leaving(self, original: Call) -> Call:
+        def leave(one: Any, *args: Any) -> Any:
+            self.inside = [other for other in self.inside if other is not one]
+            return original(one, *args)
+
+        return leave
+
+
+@contextmanager
+def _own_autocast(torch: Any) -> Iterator[_Own]:
+    own, autocast = _Own(), torch.autocast
+    with (
+        REGISTRY.wrapped("autocast seen", autocast, "__enter__", own.entering),
+        REGISTRY.wrapped("autocast seen", autocast, "__exit__", own.leaving),
+    ):
+        yield own
 
 
 def kept_seen(torch: Any, effect: Effect, call: Call, dtype: Any) -> Call:

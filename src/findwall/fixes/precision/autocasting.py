@@ -28,10 +28,10 @@ from findwall.apply.model_calls import Call, Model, each_model, is_layer
 from findwall.apply.registry import APPLIED, REGISTRY, STEP_PRE_HOOK
 from findwall.apply.roots import roots
 from findwall.fixes.precision.autocast_seen import OWN, kept_seen, products_seen
+from findwall.fixes.precision.lent_autocast import KINDS, LentAutocast
 from findwall.model.catalogue import MAJORITY_SHARE
 
 BY = "autocast"
-KINDS = ("cuda", "cpu")  # of devices that models lie on; others have autocast as well, untried
 # Places: calls of models, stretches from there to the backward pass, and a loss that autocast refuses.
 CALLED, SPAN, REFUSED = "call", "span", "refused"
 TRAINS, WIDENED = "trains", "widened"  # of a call: gradients are wanted; what it gave was made fp32 again
@@ -59,7 +59,8 @@ def autocast_models(torch: Any, effect: Effect, dtype: Any) -> None:
             return f"the model is in {str(parameters[0].dtype).removeprefix('torch.')} already"
         if kind == "cuda" and dtype is torch.bfloat16 and not torch.cuda.is_bf16_supported(False):
             return "this GPU has no bfloat16"
-        if torch.is_autocast_enabled(kind) and not span.is_open:
+        if torch.is_autocast_enabled(kind) and not (span.is_open or span.lent.is_on):
+            span.lent.is_over = True
             return OWN
         trains = any(one.requires_grad for one in parameters)
         if model.can_look:
@@ -89,6 +90,7 @@ class Span:
     def __init__(self, torch: Any, dtype: Any, effect: Effect) -> None:
         self._torch, self._dtype, self._effect = torch, dtype, effect
         self._here = threading.local()
+        self.lent = LentAutocast(torch, dtype, lambda: self.is_open)
         self.has_model = False  # of more than one layer
         self.layers: weakref.WeakSet[Any] = weakref.WeakSet()  # that train
         self._enter = torch.autocast.__enter__  # as it was
@@ -125,7 +127,8 @@ class Span:
             trained = trains() and torch.is_grad_enabled() and not again
             way = _LayerCall if part and not self.has_model else _ModelCall
             this = way(torch, self, kind, trained)
-            if not this.begin():
+            lent = self.lent.is_on
+            if not (lent or this.begin()):
                 if again:  # as it was in the forward pass, which checkpoints bring back
                     return self.widened(call(*args, **kwargs), this.deep_again)
                 self._effect.cannot(OWN)
@@ -141,7 +144,7 @@ class Span:
             wide = this.given(result)
             if note:
                 self._note(kind, trained, wide is not result)
-            if this.wants_loss:
+            if this.wants_loss and not lent:
                 with contextlib.suppress(Exception):  # fail open: it ends later
                     this.end_without(wide)
             return wide
@@ -207,7 +210,8 @@ class Span:
             (autograd, "backward", self._ending),
             (autograd, "grad", self._ending),
             (module, "train", self._before),
-            (self._torch.autocast, "__enter__", self._before),
+            (self._torch.autocast, "__enter__", lambda call: self._before(self.lent.entering(call))),
+            (self._torch.autocast, "__exit__", self.lent.leaving),
             (self._torch.nn.functional, "binary_cross_entropy", self._without),
         ):
             REGISTRY.wrap(BY, home, name, make, past_end=APPLIED)

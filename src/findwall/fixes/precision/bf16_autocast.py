@@ -51,6 +51,7 @@ from findwall.fixes import (
     time_of,
 )
 from findwall.fixes.precision.autocast_patch import autocast_lines
+from findwall.fixes.precision.autocast_seen import narrow_seen
 from findwall.fixes.precision.autocasting import autocast_models
 from findwall.fixes.precision.precision_refusals import not_narrowed
 
@@ -113,5 +114,7 @@ FIX = Fix(
     tried=2,
     plainer=("tf32",),
     apply=apply,
+    live=apply,
+    shows=narrow_seen,
     patch=partial(autocast_lines, dtype="bfloat16", arguments={"bf16": "True"}, precision="bf16"),
 )

@@ -12,13 +12,14 @@ from findwall.model.applied import Trial
 from findwall.model.claims import Range
 from findwall.model.diagnosis import Diagnosis, Prescription
 from findwall.model.patch import Patch
+from findwall.model.switches.typed_switches import BY, is_by_switch, own_name, typed_of
 from findwall.report import fix_phrases
 from findwall.report.printable_names import clean
-from findwall.report.texts import by_hand_text
+from findwall.report.texts import by_hand_text, screened_text
 from findwall.report.texts.patch_text import WIDTH, diff_text, to_keep
 from findwall.trial.equivalence import plotted
 from findwall.trial.judge import NOT_SETTLED, Attempt, bare
-from findwall.trial.stacks_tried import EARLY, OUT_OF_TIME, TOO_SHORT, Found, joined
+from findwall.trial.stacks_tried import ALSO, EARLY, OUT_OF_TIME, TOO_SHORT, Found, joined
 from findwall.trial.statistics import Comparison
 from findwall.units import SECONDS_PER_HOUR, format_bytes, format_ms, format_share
 
@@ -35,7 +36,7 @@ def with_trials(diagnosis: Diagnosis, found: Found) -> Diagnosis:
     """The document of the plain job, with what was tried on it."""
     kept = set(found.stack)
     rows = [_trial(one, kept) for stage in found.stages for one in stage.attempts]
-    return replace(diagnosis, trials=rows)
+    return replace(diagnosis, trials=rows, screened=screened_text.as_rows(found.screened))
 
 
 def _trial(one: Attempt, kept: set[str]) -> Trial:
@@ -48,12 +49,12 @@ def _trial(one: Attempt, kept: set[str]) -> Trial:
         if one.starts_s > LONGER_START_S and one.verdict == "faster" and plain > one.step_ms:
             even = round(one.starts_s * 1e3 / (plain - one.step_ms))
     return Trial(
-        fix=" + ".join(one.fixes),
+        fix=joined(tuple(map(own_name, one.fixes))),
         predicted=one.predicted,
         measured=measured,
         verdict=one.verdict,
         speedup=speedup,
-        base=one.base,
+        base=joined(tuple(map(own_name, one.base.split(ALSO)))),
         speedup_over_base=_range(one.on_base),
         losses=one.losses.likeness,
         compared=one.losses.of,
@@ -64,6 +65,7 @@ def _trial(one: Attempt, kept: set[str]) -> Trial:
         seconds=one.seconds,
         why="; ".join(filter(None, (one.losses.why and f"{one.losses.of}: {one.losses.why}", one.why))),
         kept=set(one.fixes) <= kept and one.verdict == "faster",
+        switches={own_name(name): typed_of(name) for name in one.fixes if is_by_switch(name)},
     )
 
 
@@ -82,8 +84,10 @@ def to_text(
     stand_ins: Collection[str] = (),
     only: Collection[str] = (),
     left: Sequence[Prescription] = (),
+    plain: str = "",
 ) -> str:
-    """`command`: the script and its arguments; `front`: what a person writes before findwall's options;
+    """`command`: the script and its arguments; `plain`: the whole line that runs it without findwall; both
+    with the switches of its own that are kept; `front`: what a person writes before findwall's options;
     `stand_ins`: fixes that need an edit, and were tried without; `only`: the fixes a person named; `left`:
     those that only a person can make, which come first where nothing is kept."""
     said = sentence(diagnosis, found, after, stand_ins, only) + _more_by_hand(diagnosis, found, left)
@@ -95,26 +99,48 @@ def to_text(
         lines += ["", *textwrap.wrap(before + seen, WIDTH)]
     if not found.stack:
         lines += edits.splitlines()
-    lines += _table(diagnosis.trials, stand_ins)
+    lines += screened_text.lines(diagnosis.screened) + _table(diagnosis.trials, stand_ins)
     lines += [*_road(found, after), *_curves(found), "", *_cost(found, diagnosis.machine.count or 0, price)]
-    run = None
-    if found.stack:
-        applied = [name for name in found.stack if name not in stand_ins]
-        if applied:
-            run = f"{front} --apply {','.join(applied)} {command}"
-            lines += ["", "  To run with it:", run]
-        lines += [*_edits(found.stack, stand_ins, bool(applied)), "  To keep it:"]
-        known = [*diagnosis.prescriptions, *(after.prescriptions if after is not None else ())]
-        for name in found.stack:
-            how = next((one.how for one in known if one.fixes == [bare(name)]), name)
-            lines += to_keep(name, how, patch)
-    # A command stays in one line, to be copied.
+    run, kept = _kept(diagnosis, found, after, (command, front, plain), patch, stand_ins)
+    lines += kept
+    commands = [one for one in (run, plain) if one]  # each stays in one line, to be copied
     return (
-        "\n".join(f"    {line}" if line is run else _wrapped(line) for line in lines)
+        "\n".join(f"    {line}" if line in commands else _wrapped(line) for line in lines)
         + "\n"
         + diff_text(patch)
         + (edits if found.stack else "")
     )
+
+
+def _kept(
+    diagnosis: Diagnosis,
+    found: Found,
+    after: Diagnosis | None,
+    typed: tuple[str, str, str],
+    patch: Patch | None,
+    stand_ins: Collection[str],
+) -> tuple[str, list[str]]:
+    """The command that runs the job with what was made in it, if there is one; how each fix is kept, and what
+    no command makes. `typed`: as `command`, `front` and `plain` above."""
+    if not found.stack:
+        return "", []
+    command, front, plain = typed
+    switched = [own_name(name) for name in found.stack if is_by_switch(name)]
+    others = [name for name in found.stack if not is_by_switch(name)]
+    applied = [name for name in others if name not in stand_ins]
+    run = f"{front} --apply {','.join(applied)} {command}" if applied else ""
+    lines = ["", "  To run with it:", run] if run else []
+    lines += _edits(found.stack, stand_ins, bool(applied))
+    if switched:
+        own = "the script's own switches" if len(switched) > 1 else "the script's own switch"
+        lines += ["", f"  To keep {' and '.join(switched)}, use {own}:", plain]
+    if others:
+        lines.append("  To keep the rest:" if switched else "  To keep it:")
+    known = [*diagnosis.prescriptions, *(after.prescriptions if after is not None else ())]
+    for name in others:
+        how = next((one.how for one in known if one.fixes == [bare(name)]), name)
+        lines += to_keep(name, how, patch)
+    return run, lines
 
 
 def _more_by_hand(diagnosis: Diagnosis, found: Found, left: Sequence[Prescription]) -> str:
@@ -145,11 +171,17 @@ def labelled(fixes: Sequence[str], stand_ins: Collection[str]) -> str:
     return " + ".join(f"{one} (stand-in)" if one in stand_ins else one for one in fixes)
 
 
+def _fixes(one: Trial) -> list[str]:
+    """With the switches that made them."""
+    known = one.switches
+    return [f"{name}{BY}{known[name]}" if name in known else name for name in one.fix.split(ALSO)]
+
+
 def _table(trials: list[Trial], stand_ins: Collection[str] = ()) -> list[str]:
     """A line of figures for each trial, and one of what it rests on."""
     if not trials:
         return []
-    names = [labelled(one.fix.split(" + "), stand_ins) for one in trials]
+    names = [labelled(_fixes(one), stand_ins) for one in trials]
     wide = min(max(map(len, names)), WIDEST_NAME)
     lines = ["", f"  {'fix':{wide}}  {'predicted':>9}  {'measured':>9}  faster{'':11}  verdict"]
     for one, fixes in zip(trials, names, strict=True):
@@ -294,6 +326,8 @@ def sentence(
 ) -> str:
     """The number first, then what made it, then where the job stands. `only`: the fixes a person named."""
     wall = f"{diagnosis.wall.wall} / {diagnosis.wall.cause}" if diagnosis.wall.cause else NO_WALL
+    if diagnosis.screened and not (diagnosis.trials or found.stages or found.untried):
+        return f"Nothing that was screened makes the job faster. It stands at {wall}."
     if not diagnosis.trials and found.stages:
         step = f" takes {format_ms(found.plain_ms)} per step and" if found.plain_ms is not None else ""
         none = "no process with a fix was through yet"
@@ -344,13 +378,15 @@ def _promise(diagnosis: Diagnosis, found: Found) -> str:
         return ""
     step = f"{format_ms(best.measured.mid)} per step instead of {format_ms(found.plain_ms)}"
     if found.ended == EARLY["interrupted"]:
-        return f" {best.fix} took {step} in what was through when it was interrupted."
-    return f" {best.fix} took {step} in the little there was time for: give it more (--budget)."
+        return f" {ALSO.join(_fixes(best))} took {step} in what was through when it was interrupted."
+    return (
+        f" {ALSO.join(_fixes(best))} took {step} in the little there was time for: give it more (--budget)."
+    )
 
 
 def row_of_trial(one: Trial) -> str:
     """What one trial found, in a line."""
-    parts = [f"{one.fix}: {_verdict(one)}"]
+    parts = [f"{ALSO.join(_fixes(one))}: {_verdict(one)}"]
     if one.measured.mid is not None:
         parts.append(f"{format_ms(one.measured.mid)} per step, {_times(one.speedup)}")
     if one.predicted.mid is not None:

@@ -1,0 +1,1 @@
+"""What options a job's program declares, seen while it reads its command line."""
