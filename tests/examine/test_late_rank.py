@@ -29,6 +29,6 @@ def test_waiting_for_it_is_no_transfer() -> None:
 
 def test_the_evidence_names_ranks_and_lines() -> None:
     (row,) = (row for row in document().budget if row.cause == "straggler")
-    assert row.evidence[0].text.startswith("each rank waits for the others per step: rank 0: ")
+    assert row.evidence[0].text.startswith("the 2 ranks wait for each other ")
     assert row.evidence[1].line == "ddp.py:7"
     assert document().prescriptions[0].fixes[0] == "balance-ranks"

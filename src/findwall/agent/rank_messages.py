@@ -55,7 +55,8 @@ def applied_in_all(ranks: list[Applied]) -> Applied:
         return ranks[0]
     names = dict.fromkeys(name for one in ranks for name in one.fixes)
     together = {name: _in_all([one.fixes.get(name) for one in ranks]) for name in names}
-    return msgspec.structs.replace(ranks[0], fixes=together)
+    cannot = list(dict.fromkeys(name for one in ranks for name in one.cannot))
+    return msgspec.structs.replace(ranks[0], fixes=together, cannot=cannot)
 
 
 def _in_all(told: list[AppliedFix | None]) -> AppliedFix:

@@ -35,6 +35,11 @@ class _Gathered(msgspec.Struct):
     seen: set[str] = msgspec.field(default_factory=set)
     repeated: int = 0
     kinds: set[str] = msgspec.field(default_factory=set)  # of the formats they were written in
+    summaries: list[Rank] = msgspec.field(default_factory=list)  # ranks of whom no trace is here
+
+    @property
+    def count(self) -> int:
+        return len(self.ranks) + len(self.summaries)
 
     def is_new(self, path: Path) -> bool:
         """Whether this file has not been read before, by whatever name: it would be a rank twice."""
@@ -50,6 +55,7 @@ class _Gathered(msgspec.Struct):
     def add(self, run: Run, folder: Path | None = None) -> None:
         """More ranks. Judged as they come: a folder of strangers is not read to its end first."""
         self.kinds.add(run.kind)
+        self.summaries += [rank for rank in run.ranks if rank.summary is not None]
         for timeline in run.timelines:
             self._add_rank(timeline, folder)
 
@@ -103,6 +109,8 @@ def open_run(
             # What nobody accepts was named by a person all the same: they are told what is wrong with it.
             gathered.add((reader or torch_trace.READER).read(path, progress, workers, allowance))
     timelines = sorted(gathered.ranks, key=_rank_order)
+    summaries = sorted(gathered.summaries, key=lambda rank: rank.number)
+    _refuse_doubles(timelines, summaries)
     captures, unreadable = captures_beside(paths, progress, workers, allowance)
     gathered.refused += unreadable
     ranks = (
@@ -112,8 +120,8 @@ def open_run(
     return Run(
         gathered.kinds.pop() if len(gathered.kinds) == 1 else torch_trace.READER.kind,
         tuple(str(path) for path in paths),
-        tuple(ranks),
-        notes=_notes(gathered, timelines),
+        (*ranks, *summaries),
+        notes=_notes(gathered, timelines, summaries),
     )
 
 
@@ -129,18 +137,18 @@ def _read_folder(
 ) -> None:
     """Every trace in a folder, or in the folders of ranks in it; what is none is counted, what is a broken
     one is named."""
-    before = len(gathered.ranks)
+    before = gathered.count
     found = _listed(folder)
     files = [path for path in found if path.is_file() and gathered.is_new(path)]
     for path in files:
         _read_rank(path, folder, gathered, progress, workers, allowance)
-    if len(gathered.ranks) == before:
+    if gathered.count == before:
         inner = [path for one in found if one.is_dir() for path in _listed(one) if path.is_file()]
         new = [path for path in inner if gathered.is_new(path)]
         files, found = files + new, found + inner
         for path in new:
             _read_rank(path, folder, gathered, progress, workers, allowance)
-    if len(gathered.ranks) == before and (files or not any(path.is_file() for path in found)):
+    if gathered.count == before and (files or not any(path.is_file() for path in found)):
         reason = f" {gathered.refused[0]}" if gathered.refused else ""
         raise InputError(f"{folder} holds no readable trace ({len(files)} files seen).{reason}", _HINT)
 
@@ -186,7 +194,17 @@ def _numbers(timelines: list[Timeline]) -> list[int]:
     return known if len(known) == len(said) else list(range(len(said)))
 
 
-def _notes(gathered: _Gathered, ranks: list[Timeline]) -> tuple[str, ...]:
+def _refuse_doubles(timelines: list[Timeline], summaries: list[Rank]) -> None:
+    """A rank exists once, be it as a trace or as a summary; where they say which they are."""
+    numbers = [one.summary.rank for one in summaries if one.summary is not None]
+    numbers += [one.header.rank for one in timelines] if summaries else []
+    said = [number for number in numbers if number is not None]
+    twice = next((number for number in said if said.count(number) > 1), None)
+    if twice is not None:
+        raise InputError(f"Rank {twice} was given twice.", "Give its trace or its summary, not both.")
+
+
+def _notes(gathered: _Gathered, ranks: list[Timeline], summaries: list[Rank]) -> tuple[str, ...]:
     notes = []
     if gathered.ignored:
         notes.append(f"{gathered.ignored} other files in the folder were ignored.")
@@ -194,6 +212,7 @@ def _notes(gathered: _Gathered, ranks: list[Timeline]) -> tuple[str, ...]:
         notes.append(f"{gathered.repeated} files were given more than once and read once.")
     notes += [f"Left out: {reason}" for reason in gathered.refused]
     worlds = {timeline.header.world_size for timeline in ranks if timeline.header.world_size}
-    if len(worlds) == 1 and len(ranks) < max(worlds):
-        notes.append(f"{len(ranks)} of {max(worlds)} ranks are here.")
+    worlds |= {one.summary.world_size for one in summaries if one.summary and one.summary.world_size}
+    if len(worlds) == 1 and gathered.count < max(worlds):
+        notes.append(f"{gathered.count} of {max(worlds)} ranks are here.")
     return tuple(notes)

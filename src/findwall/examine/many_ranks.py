@@ -1,0 +1,125 @@
+"""Folders of many ranks: each is reduced to its summary first, and only one is read whole.
+
+The one that is read whole speaks for all: it waits most. So neither memory nor time in one process grows with
+the number of ranks.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+from msgspec.structs import replace
+
+from findwall.errors import InputError
+from findwall.model.measured_run import Rank, Run
+from findwall.model.summaries.rank_summary import RankSummary
+from findwall.ranks.compared_ranks import compare
+from findwall.ranks.mapping import Reduced, reduce_all
+from findwall.ranks.waits_seen import waits_in
+from findwall.readers import open_run
+from findwall.readers.rank_summaries import write_summary
+from findwall.readers.reader import Progress
+
+# From here on a folder is reduced rank by rank: fewer are read whole in about the time that it takes to start
+# processes. Chosen by hand.
+MANY_RANKS = 16
+REFUSED_NAMED = 5  # of files that could not be read, one note each
+
+
+def open_many(
+    paths: list[Path], progress: Progress | None = None, max_memory: int | None = None
+) -> Run | None:
+    """The run of many ranks; None where there are few, or where they do not say which ranks they are."""
+    files = files_of(paths)
+    if len(files) < MANY_RANKS:
+        return None
+    return run_of(paths, list(reduce_all(files, worker_count(), progress)), max_memory)
+
+
+def worker_count() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def files_of(paths: list[Path]) -> list[Path]:
+    """The files that these paths are or hold, as deep as the folders of ranks in them."""
+    found: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            found.append(path)
+            continue
+        inner = sorted(path.iterdir())
+        files = [one for one in inner if one.is_file()]
+        if not files:
+            folders = [one for one in inner if one.is_dir()]
+            files = [one for folder in folders for one in sorted(folder.iterdir()) if one.is_file()]
+        found += files
+    return found
+
+
+def run_of(paths: list[Path], found: list[Reduced], max_memory: int | None) -> Run | None:
+    made = [(one.path, summary) for one in found if (summary := one.summary) is not None]
+    summaries = [summary for _, summary in made]
+    if len(made) < MANY_RANKS or any(one.rank is None or one.world_size is None for one in summaries):
+        return None
+    _refuse_strangers(summaries)
+    at = _speaker(summaries)
+    whole = open_run([Path(made[at][0])], max_memory=max_memory)
+    others = tuple(
+        Rank(one.rank or 0, device_name=one.device_name, summary=one)
+        for place, one in enumerate(summaries)
+        if place != at
+    )
+    speaks = replace(whole.first, number=summaries[at].rank or 0)
+    ranks = (speaks, *sorted(others, key=lambda rank: rank.number))
+    told = tuple(str(path) for path in paths)
+    return replace(whole, paths=told, ranks=ranks, notes=_notes(found, summaries))
+
+
+def _refuse_strangers(summaries: list[RankSummary]) -> None:
+    numbers, worlds = [one.rank for one in summaries], {one.world_size for one in summaries}
+    reason = ""
+    if len(worlds) > 1:
+        sizes = " and of ".join(str(size) for size in sorted(size for size in worlds if size is not None))
+        reason = f"they say they are of {sizes} ranks"
+    elif len(set(numbers)) < len(numbers):
+        twice = next(number for number in numbers if numbers.count(number) > 1)
+        reason = f"several say they are rank {twice}"
+    if reason:
+        raise InputError(f"These traces are not ranks of one job: {reason}.", "Give those of one job.")
+
+
+def _notes(found: list[Reduced], summaries: list[RankSummary]) -> tuple[str, ...]:
+    refused = [one.refused for one in found if one.refused]
+    notes = [f"Left out: {reason}" for reason in refused[:REFUSED_NAMED]]
+    if len(refused) > REFUSED_NAMED:
+        notes.append(f"{len(refused) - REFUSED_NAMED} more files could not be read.")
+    world = max(one.world_size or 0 for one in summaries)
+    if len(summaries) < world:
+        notes.append(f"{len(summaries)} of {world} ranks are here.")
+    return tuple(notes)
+
+
+def _speaker(summaries: list[RankSummary]) -> int:
+    """Of those whose trace can be read here the one that waits most."""
+    compared = compare(summaries)
+    waited = [float(waits_in(compared, at)[0].sum()) for at in range(len(summaries))]
+    return int(np.argmax(waited))
+
+
+def write_summaries(
+    paths: list[Path], folder: Path, progress: Progress | None = None
+) -> tuple[list[Path], list[str]]:
+    """Each rank's summary into a file of its own: these, and what could not be read."""
+    found = list(reduce_all(files_of(paths), worker_count(), progress))
+    refused = [one.refused for one in found if one.refused]
+    written = [
+        write_summary(summary, folder, at)
+        for at, one in enumerate(found)
+        if (summary := one.summary) is not None
+    ]
+    if not written:
+        reason = refused[0] if refused else "no trace was found."
+        raise InputError(f"Nothing could be summarised: {reason}", "Give traces of torch.profiler.")
+    return written, refused

@@ -1,0 +1,162 @@
+"""Many traces to many summaries, on several processes: only summaries come back, so that memory stays flat.
+
+A trace is read and reduced by a process that ends with it in memory, never here. What cannot be read is one
+note, not the end of it; so is a file that ends the process that reads it.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from findwall.errors import InputError
+from findwall.model.summaries.rank_summary import RankSummary, decode, encode
+
+Progress = Callable[[int, int], None]
+_LENGTH = struct.Struct("<Q")
+
+
+class Reduced(msgspec.Struct, frozen=True):
+    """One path's summary, or why there is none; neither where it is no trace."""
+
+    path: str
+    raw: bytes = b""
+    refused: str = ""
+
+    @property
+    def summary(self) -> RankSummary | None:
+        return decode(self.raw, self.path) if self.raw else None
+
+
+def reduce_all(paths: list[Path], workers: int, progress: Progress | None = None) -> Iterator[Reduced]:
+    """In the order of the paths."""
+    if workers < 2 or len(paths) < 2:
+        for done, path in enumerate(paths, 1):
+            yield reduced(path)
+            _tell(progress, done, len(paths))
+        return
+    idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+    workers = min(workers, len(paths))
+    for _ in range(workers):
+        idle.put(_Worker())
+
+    def one(path: Path) -> Reduced:
+        worker = idle.get()
+        try:
+            return worker.reduce(path)
+        finally:
+            idle.put(worker)
+
+    try:
+        with ThreadPoolExecutor(workers) as threads:
+            for done, found in enumerate(threads.map(one, paths), 1):
+                yield found
+                _tell(progress, done, len(paths))
+    finally:
+        for _ in range(workers):
+            idle.get().end()
+
+
+def _tell(progress: Progress | None, done: int, of: int) -> None:
+    if progress is not None:
+        progress(done, of)
+
+
+class _Worker:
+    """A process that is given paths and gives back summaries; another one once it has ended."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def reduce(self, path: Path) -> Reduced:
+        process = self._process if self._process is not None else self._start()
+        assert process.stdin is not None and process.stdout is not None
+        with suppress(OSError, msgspec.MsgspecError):
+            _send(process.stdin, os.fsencode(path))
+            answer = _receive(process.stdout)
+            if answer is not None:
+                return msgspec.msgpack.decode(answer, type=Reduced)
+        self.end()
+        return Reduced(str(path), refused=f"{path} could not be reduced: the process that read it ended.")
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(one for one in sys.path if one)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "findwall.ranks.mapping"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+        )
+        return self._process
+
+    def end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+        process.wait()
+
+
+def _send(pipe: IO[bytes], raw: bytes) -> None:
+    pipe.write(_LENGTH.pack(len(raw)) + raw)
+    pipe.flush()
+
+
+def _receive(pipe: IO[bytes]) -> bytes | None:
+    """None where the other end is closed."""
+    head = pipe.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    return pipe.read(_LENGTH.unpack(head)[0])
+
+
+def reduced(path: Path) -> Reduced:
+    """One path, in this process."""
+    from findwall.ranks.summarising import summarise  # not where only their bytes pass through
+    from findwall.readers.allowance import Allowance
+    from findwall.readers.rank_summaries import KIND
+    from findwall.readers.reader import reader_of
+
+    name = str(path)
+    try:
+        reader = reader_of(path)
+        if reader is None or reader.alone:
+            return Reduced(name)
+        run = reader.read(path, None, 0, Allowance(None))
+        if reader.kind == KIND:
+            made = run.first.summary
+        else:
+            made = next((summarise(timeline) for timeline in run.timelines), None)
+        if made is None:
+            return Reduced(name, refused=f"{path} has no device events.")
+        return Reduced(name, encode(made))
+    except InputError as error:
+        return Reduced(name, refused=str(error))
+    except Exception as error:  # noqa: BLE001 - one odd file is not the end of a thousand
+        return Reduced(name, refused=f"{path} could not be reduced ({type(error).__name__}: {error}).")
+
+
+def serve() -> None:
+    """What a worker does until nobody asks any more."""
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever prints does not reach the answers
+    while (raw := _receive(requests)) is not None:
+        _send(answers, msgspec.msgpack.encode(reduced(Path(os.fsdecode(raw)))))
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,219 @@
+"""The job of all ranks, ready to be played: its window, who meets whom, how long transfers take.
+
+The window begins where the first communication ends that most ranks share. What lies before it is how the
+ranks' profilers were started: it is nobody's fault, and nothing of it comes back.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.events import Bool
+from findwall.model.intervals import F64, I64
+from findwall.ranks.all_rows import AllRows
+from findwall.ranks.clocks import Clocks
+from findwall.ranks.matching import TOGETHER_NS, Matched
+from findwall.ranks.max_plus import play as play_through
+from findwall.ranks.mended_rows import with_late_leaving, with_unseen_waits
+from findwall.ranks.schedule import Schedule, plan
+
+
+class RanksJob(msgspec.Struct, frozen=True):
+    """All times in ns, on the common clock where they are of more than one rank."""
+
+    rows: AllRows
+    clocks: Clocks
+    schedule: Schedule
+    first: I64  # of each rank the row that its window begins with
+    entry: int  # the meeting that the window begins after; -1: the ranks share none
+    entry_skew: float  # how much longer the first of the ranks waited in it than the last
+    begins: F64  # of each rank: when its own progress was at nought
+    transfer: F64  # of each meeting
+    members: I64  # of each meeting, as far as they are here
+    step_of: I64  # of each meeting; -1 none
+    steps: I64  # the numbers of the steps that are whole
+    measured: F64  # when each meeting ended
+    like: I64  # of each meeting: equal where kind and bytes are
+    is_common: Bool  # meetings that most ranks share
+
+    def play(
+        self, ready: F64 | None = None, left: F64 | None = None, transfer: F64 | None = None
+    ) -> tuple[F64, F64]:
+        """As it was, or with other own times and transfers; a question a row."""
+        ready = self.rows.ready[None, :] if ready is None else ready
+        left = self.rows.left[None, :] if left is None else left
+        transfer = self.transfer[None, :] if transfer is None else transfer
+        questions = max(len(ready), len(transfer))
+        shape = [np.broadcast_to(one, (questions, one.shape[1])) for one in (ready, left, transfer)]
+        begins = np.broadcast_to(self.begins, (questions, len(self.begins)))
+        return play_through(self.rows, self.schedule, shape[0], shape[1], shape[2], begins)
+
+    def step_ends(self, end: F64) -> F64:
+        """When each whole step ended, and the one before the first of them: (questions, steps + 1)."""
+        numbers = [self.before_first, *self.steps.tolist()]
+        found = [end[:, self._closing(number)].max(axis=1) for number in numbers if number >= 0]
+        if self.before_first < 0:
+            found.insert(0, np.full(len(end), self.opens))
+        return np.stack(found, axis=1)
+
+    def _closing(self, number: int) -> Bool:
+        """The meetings that a step ends with the last of: those that most ranks share, if it has any."""
+        mine: Bool = self.step_of == number
+        return mine & self.is_common if (mine & self.is_common).any() else mine
+
+    @property
+    def before_first(self) -> int:
+        """The step that the first whole one follows; -1: the window begins with it."""
+        ends = self.step_of[self.is_common] if self.is_common.any() else self.step_of
+        return int(self.steps[0]) - 1 if len(self.steps) and self.steps[0] - 1 in ends else -1
+
+    @property
+    def opens(self) -> float:
+        """When the window begins."""
+        if self.entry >= 0:
+            return float(self.measured[self.entry])
+        played = np.arange(len(self.rows)) >= self.first[self.rows.rank]
+        return float(self.clocks.end[played].min()) if played.any() else 0.0
+
+
+def set_up(rows: AllRows, matched: Matched, clocks: Clocks, is_cut: bool = False) -> RanksJob | None:
+    """None where no two ranks share a communication. `is_cut`: the last step is not whole."""
+    if matched.count == 0:
+        return None
+    rows = with_late_leaving(with_unseen_waits(rows, matched), matched, clocks)
+    entry, common = _common(rows, matched, clocks)
+    first, begins, skew = _entered(rows, matched, clocks, entry)
+    schedule = plan(rows, matched.meeting, first)
+    size = schedule.meetings
+    members = np.bincount(schedule.meeting, minlength=size)
+    measured = np.full(size, np.inf)  # who leaves later than the first was held up by itself
+    np.minimum.at(measured, schedule.meeting, clocks.end)
+    whole = np.zeros(size, bool)
+    whole[: len(common)] = common
+    step_of = _steps(rows, schedule.meeting, size)
+    played = np.zeros(size, bool)
+    played[schedule.meeting[np.arange(len(rows)) >= first[rows.rank]]] = True
+    return RanksJob(
+        rows=rows,
+        clocks=clocks,
+        schedule=schedule,
+        first=first,
+        entry=entry,
+        entry_skew=skew,
+        begins=begins,
+        transfer=np.minimum(
+            _transfers(rows, schedule.meeting, size, members),
+            _since_last(rows, schedule.meeting, size, clocks, measured),
+        ),
+        members=members,
+        step_of=np.where(played, step_of, -1),
+        steps=_whole_steps(step_of, played & (whole if whole.any() else played), entry, is_cut),
+        measured=measured,
+        like=_like(rows, schedule.meeting, size),
+        is_common=whole & played,
+    )
+
+
+def _common(rows: AllRows, matched: Matched, clocks: Clocks) -> tuple[int, Bool]:
+    """The first meeting of most ranks, and which meetings are such."""
+    shared = matched.meeting >= 0
+    members = np.bincount(matched.meeting[shared], minlength=matched.count)
+    present = len(np.unique(rows.rank))
+    common = members > MAJORITY_SHARE * present
+    if not common.any():
+        return -1, common
+    ends = np.full(matched.count, np.inf)
+    np.minimum.at(ends, matched.meeting[shared], clocks.end[shared])
+    return int(np.argmin(np.where(common, ends, np.inf))), common
+
+
+def _entered(rows: AllRows, matched: Matched, clocks: Clocks, entry: int) -> tuple[I64, F64, float]:
+    """For each rank the first row of its window and when its own progress was at nought; the entry skew."""
+    first, begins = rows.first[:-1].copy(), np.zeros(rows.ranks)
+    mine = np.flatnonzero(matched.meeting == entry) if entry >= 0 else np.zeros(0, np.int64)
+    opens = float(clocks.end[mine].min()) if len(mine) else -np.inf
+    at = dict(zip(rows.rank[mine].tolist(), mine.tolist(), strict=True))
+    for rank in range(rows.ranks):
+        own = rows.of(rank)
+        if own.start == own.stop:
+            continue
+        if rank in at:
+            first[rank], begins[rank] = at[rank] + 1, opens - rows.left[at[rank]]
+            continue
+        later = np.flatnonzero(clocks.end[own] > opens)
+        first[rank] = own.start + (int(later[0]) if len(later) else own.stop - own.start)
+        anchor = min(max(int(first[rank]) - 1, own.start), own.stop - 1)
+        begins[rank] = clocks.end[anchor] - rows.left[anchor]
+    lasted = rows.end[mine] - rows.start[mine]
+    return first, begins, float(np.ptp(lasted)) if len(mine) else 0.0
+
+
+def _steps(rows: AllRows, meeting: I64, size: int) -> I64:
+    """The step that most members launched each meeting in. Ranks whose numbers begin elsewhere are
+    shifted."""
+    base = rows.of(int(np.argmax(np.diff(rows.first))))
+    theirs = np.full(size, -1, np.int64)
+    theirs[meeting[base]] = rows.step[base]
+    step = rows.step.copy()
+    for rank in range(rows.ranks):
+        own = rows.of(rank)
+        both = (theirs[meeting[own]] >= 0) & (step[own] >= 0)
+        shift = round(float(np.median((theirs[meeting[own]] - step[own])[both]))) if both.any() else 0
+        step[own] = np.where(step[own] >= 0, step[own] + shift, -1)
+    known = np.flatnonzero(step >= 0)
+    order = known[np.lexsort((step[known], meeting[known]))]
+    first = np.searchsorted(meeting[order], np.arange(size))
+    past = np.searchsorted(meeting[order], np.arange(size), side="right")
+    middle = np.append(order, -1)[np.minimum((first + past - 1) // 2, len(order))]
+    found: I64 = np.where(past > first, step[middle], -1)
+    return found
+
+
+def _whole_steps(step_of: I64, among: Bool, entry: int, is_cut: bool) -> I64:
+    """The steps to count: all but the one that the window begins in, where there are others."""
+    numbers = np.unique(step_of[among & (step_of >= 0)])
+    numbers = numbers[:-1] if is_cut and len(numbers) > 1 else numbers
+    if len(numbers) > 1 and entry >= 0 and numbers[0] == step_of[entry]:
+        return numbers[1:]
+    return numbers
+
+
+def _like(rows: AllRows, meeting: I64, size: int) -> I64:
+    kind, nbytes = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    kind[meeting], nbytes[meeting] = rows.kind, rows.nbytes
+    _, like = np.unique(np.stack([kind, nbytes]), axis=1, return_inverse=True)
+    found: I64 = like.reshape(-1)
+    return found
+
+
+def _since_last(rows: AllRows, meeting: I64, size: int, clocks: Clocks, measured: F64) -> F64:
+    """From the last member's beginning to the end on the common clock, where the clocks are good enough to
+    tell that it lasts less than any member's row."""
+    begin = np.full(size, -np.inf)
+    np.maximum.at(begin, meeting, clocks.end - (rows.end - rows.start))
+    found: F64 = np.maximum(measured - begin, 0.0) + max(TOGETHER_NS, np.nan_to_num(clocks.residual_ns))
+    return found
+
+
+def _transfers(rows: AllRows, meeting: I64, size: int, members: I64) -> F64:
+    """From the last member's beginning to the end: the shortest that any member saw. Where the last member's
+    row is missing that would be waiting: no more then than its like usually takes."""
+    shortest = np.full(size, np.inf)
+    np.minimum.at(shortest, meeting, rows.end - rows.start)
+    group, kind, nbytes = (np.zeros(size, np.int64) for _ in range(3))
+    for column, of in ((group, rows.group), (kind, rows.kind), (nbytes, rows.nbytes)):
+        column[meeting] = of
+    _, like = np.unique(np.stack([group, kind, nbytes]), axis=1, return_inverse=True)
+    like = like.reshape(-1)
+    most = np.zeros(int(like.max(initial=0)) + 1, np.int64)
+    np.maximum.at(most, like, members)
+    short = np.flatnonzero((members < most[like]) & (members > 0))
+    order = np.lexsort((shortest, like))
+    whole = order[members[order] == most[like[order]]]
+    for one in np.unique(like[short]).tolist():
+        usual = shortest[whole[like[whole] == one]]
+        mine = short[like[short] == one]
+        shortest[mine] = np.minimum(shortest[mine], np.median(usual))
+    return np.where(np.isfinite(shortest), shortest, 0.0)

@@ -1,0 +1,73 @@
+"""Why one is late: what of its own time is longer than its peers'."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.intervals import F64, I64
+from findwall.model.summaries.rank_summary import DEVICE, DOINGS, HOST
+from findwall.ranks.layout import Layout
+from findwall.ranks.ranks_job import RanksJob
+from findwall.ranks.suspects import Candidate, others_median
+
+Reason = tuple[str, float]  # one of DOINGS or "link", and what of the excess it is, ns a step
+
+
+def why(job: RanksJob, layout: Layout, candidate: Candidate) -> Reason | None:
+    """None where no one thing is most of it."""
+    if candidate.question.what == "link":
+        return ("link", float(np.nanmean(candidate.excess)))
+    if candidate.question.what == "stage":  # only the device's is asked about
+        return (DEVICE, float(np.nanmean(candidate.excess)))
+    excess = doings_excess(job, layout)[candidate.question.ranks]
+    return _most(np.nanmean(np.nanmean(excess, axis=1), axis=0))
+
+
+def why_uneven(job: RanksJob, layout: Layout, excess: F64) -> Reason | None:
+    """What the latest of each step takes longer for, in the mean."""
+    if not np.isfinite(excess).any():
+        return None
+    known = np.flatnonzero(np.isfinite(excess).any(axis=0))
+    latest: I64 = np.argmax(np.nan_to_num(excess[:, known], nan=-np.inf), axis=0)
+    return _most(np.nanmean(doings_excess(job, layout)[latest, known], axis=0))
+
+
+def _most(spent: F64) -> Reason | None:
+    """The doing that is most of what is longer; what is shorter meanwhile does not count against it."""
+    longer = np.maximum(np.nan_to_num(spent), 0.0)
+    at = int(np.argmax(longer))
+    return (DOINGS[at], float(longer[at])) if longer[at] > MAJORITY_SHARE * longer.sum() else None
+
+
+def doings_excess(job: RanksJob, layout: Layout) -> F64:
+    """Of each rank, step and doing how much longer it is than its peers': (ranks, steps, doings)."""
+    spent = _by_step(job)
+    found = np.zeros_like(spent)
+    for stage in range(layout.stages):
+        mine = np.flatnonzero(layout.stage == stage)
+        for doing in range(spent.shape[2] if len(mine) > 1 else 0):
+            found[mine, :, doing] = spent[mine, :, doing] - others_median(spent[mine, :, doing])
+    return found
+
+
+def _by_step(job: RanksJob) -> F64:
+    """Own time of each rank in each whole step by DOINGS."""
+    rows = job.rows
+    numbers = [job.before_first, *job.steps.tolist()]
+    step = job.step_of[job.schedule.meeting]
+    found = np.full((rows.ranks, len(numbers), len(DOINGS)), np.nan)
+    for rank in range(rows.ranks):
+        of = np.arange(len(rows))[rows.of(rank)]
+        if len(of) == 0:
+            continue
+        start = min(int(job.first[rank]), int(of[-1]))
+        entry = max(start - 1, int(of[0]))
+        found[rank, 0] = rows.spent[entry]
+        found[rank, 0, DOINGS.index(HOST)] += rows.left[entry] - rows.ready[entry]
+        of = of[of >= start]
+        last = dict(zip(step[of].tolist(), of.tolist(), strict=True))
+        for at, number in enumerate(numbers):
+            if number >= 0 and number in last:
+                found[rank, at] = rows.spent[last[number]]
+    return np.diff(found, axis=1)

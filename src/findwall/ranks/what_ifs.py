@@ -1,0 +1,130 @@
+"""What the job's step would be if this rank, node, stage or link were as its peers are; or if all were.
+
+The answer is a replay of all ranks: what one saves the others may not be able to use.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from findwall.model.intervals import F64, I64
+from findwall.ranks.layout import Layout
+from findwall.ranks.peers import Peers
+from findwall.ranks.ranks_job import RanksJob
+from findwall.ranks.stage_work import stages_levelled
+
+What = Literal["rank", "node", "stage", "link", "all"]
+TOGETHER_BYTES = 64 << 20  # that the questions played at once may take. Chosen by hand.
+
+
+class Question(msgspec.Struct, frozen=True):
+    """Ranks whose own time, or meetings whose transfer, is taken to be another."""
+
+    what: What
+    number: int  # of the rank among the ranks, of the node, stage or group; -1 for all
+    ranks: I64 = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
+    meetings: I64 = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
+    transfer: F64 = msgspec.field(default_factory=lambda: np.zeros(0))  # of `meetings`
+
+
+class Answers(msgspec.Struct, frozen=True):
+    """Times in ns a step: shape (questions, steps)."""
+
+    now: F64  # one row: as it is played unchanged
+    then: F64
+
+    @property
+    def saved(self) -> F64:
+        found: F64 = self.now - self.then
+        return found
+
+
+def ask(job: RanksJob, peers: list[Peers], layout: Layout, questions: list[Question]) -> Answers:
+    now = np.diff(job.step_ends(job.play()[0]), axis=1)
+    found = [np.zeros((0, now.shape[1]))]
+    several = max(int(TOGETHER_BYTES // (24 * max(len(job.rows), 1))), 1)
+    for at in range(0, len(questions), several):
+        part = questions[at : at + several]
+        own = [_own_times(job, peers, layout, one) for one in part]
+        transfer = np.stack([_transfers(job, one) for one in part])
+        end, _ = job.play(np.stack([one[0] for one in own]), np.stack([one[1] for one in own]), transfer)
+        found.append(np.diff(job.step_ends(end), axis=1))
+    return Answers(now, np.concatenate(found))
+
+
+def _transfers(job: RanksJob, question: Question) -> F64:
+    transfer: F64 = job.transfer.copy()
+    transfer[question.meetings] = question.transfer
+    return transfer
+
+
+def _own_times(job: RanksJob, peers: list[Peers], layout: Layout, question: Question) -> tuple[F64, F64]:
+    """Own progress at which rows are ready and at which waits end."""
+    ready, left = job.rows.ready.copy(), job.rows.left.copy()
+    if question.what == "stage":
+        return stages_levelled(job, layout)
+    if question.what == "link":
+        return ready, left
+    for one in peers:
+        mine = np.isin(one.ranks, question.ranks)
+        if not mine.any() or len(one.ranks) < 2:
+            continue
+        usual = one.usual(None if mine.all() else one.ranks[mine])
+        for place in np.flatnonzero(mine).tolist():
+            there = _kept_where_ahead(one, place, usual) if question.what == "all" else usual
+            _moved(job, one, place, there, ready, left)
+    return ready, left
+
+
+def _kept_where_ahead(peers: Peers, place: int, usual: F64) -> F64:
+    """As is usual, but for steps in which the rank is faster than that: nobody is to become slower."""
+    own = peers.own[place]
+    known = np.flatnonzero(~np.isnan(own))
+    if len(known) < 2:
+        return usual
+    its, theirs = np.diff(own[known], prepend=own[known[0]]), np.diff(usual[known], prepend=usual[known[0]])
+    steps, of = np.unique(peers.step[known], return_inverse=True)
+    ahead = np.bincount(of.reshape(-1), its - theirs, minlength=len(steps)) <= 0
+    found = np.full(len(usual), np.nan)
+    found[known] = np.cumsum(np.where(ahead[of.reshape(-1)], its, theirs))
+    return found
+
+
+def _moved(job: RanksJob, peers: Peers, place: int, usual: F64, ready: F64, left: F64) -> None:
+    """Put a rank where its peers usually are at each place, and what lies between two places in
+    proportion."""
+    rank = int(peers.ranks[place])
+    known = np.flatnonzero(~np.isnan(peers.own[place]))
+    if len(known) < 2:
+        return
+    base = job.opens - job.begins[rank]
+    before = peers.own[place, known]
+    after = before[0] + usual[known] - usual[known[0]]
+    before, after = np.maximum.accumulate(before), np.maximum.accumulate(after)
+    of = job.rows.of(rank)
+    for times in (ready, left):
+        here = times[of] - base
+        there = np.interp(here, before, after)
+        there += np.where(here > before[-1], here - before[-1], 0.0)
+        there -= np.where(here < before[0], before[0] - here, 0.0)
+        times[of] = there + base
+
+
+def own_by_step(job: RanksJob) -> F64:
+    """Own time of each rank in each whole step: (ranks, steps)."""
+    rows = job.rows
+    numbers = job.steps.tolist()
+    found = np.full((rows.ranks, len(numbers) + 1), np.nan)
+    step = job.step_of[job.schedule.meeting]
+    first = job.before_first
+    for rank in range(rows.ranks):
+        of = np.arange(len(rows))[rows.of(rank)]
+        of = of[of >= job.first[rank]]
+        base = job.opens - job.begins[rank]
+        last = dict(zip(step[of].tolist(), rows.ready[of].tolist(), strict=True))
+        found[rank, 0] = last.get(first, base) if first >= 0 else base
+        found[rank, 1:] = [last.get(number, np.nan) for number in numbers]
+    return np.diff(found, axis=1)

@@ -1,0 +1,69 @@
+"""Ranks of one window: what is cut off is left out, and what is lost of a recording is nobody's lateness."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.intervals import F64
+from findwall.model.summaries.rank_summary import RankSummary
+from findwall.ranks.all_rows import AllRows
+from findwall.ranks.clocks import Clocks
+from findwall.ranks.peers import Peers, median_increments
+from findwall.ranks.ranks_job import RanksJob
+
+
+def cut_alike(summaries: list[RankSummary], rows: AllRows, clocks: Clocks) -> list[RankSummary] | None:
+    """The ranks as far as all of them go; those that end before half of it tell nothing. None where they end
+    together."""
+    steps = [one.step_ns for one in summaries if one.step_ns > 0]
+    bounds = [rows.of(rank) for rank in range(rows.ranks)]
+    last = np.array([clocks.end[of].max() if of.stop > of.start else -np.inf for of in bounds])
+    opens, closes = float(clocks.end.min()), float(last.max())
+    middle = opens + MAJORITY_SHARE * (closes - opens)
+    limit = float(last[last >= middle].min())
+    if not steps or closes - limit < float(np.median(steps)):
+        return None
+    found = []
+    for summary, of, end in zip(summaries, bounds, last.tolist(), strict=True):
+        kept = (clocks.end[of] <= limit) & (end >= middle)
+        found.append(msgspec.structs.replace(summary, messages=summary.messages.take(kept)))
+    return found
+
+
+def with_gaps_closed(job: RanksJob, peers: list[Peers]) -> RanksJob | None:
+    """Where a rank lacks a communication that its peers have, what its host seems to take there beyond them
+    may be waiting for it. None where no rank lacks any."""
+    ready, left = job.rows.ready.copy(), job.rows.left.copy()
+    changed = False
+    for one in peers:
+        own = one.own[:, ~one.is_left]
+        lacking = np.isnan(own).any(axis=1)
+        if len(one.ranks) < 2 or not lacking.any():
+            continue
+        row = one.row[:, ~one.is_left]
+        host = np.where(row >= 0, job.rows.spent[np.maximum(row, 0), -1], np.nan)
+        beyond = host - np.cumsum(median_increments(host))
+        for place in np.flatnonzero(lacking).tolist():
+            changed |= _closed(job, int(one.ranks[place]), own[place], beyond[place], ready, left)
+    if not changed:
+        return None
+    return msgspec.structs.replace(job, rows=msgspec.structs.replace(job.rows, ready=ready, left=left))
+
+
+def _closed(job: RanksJob, rank: int, own: F64, beyond: F64, ready: F64, left: F64) -> bool:
+    """`beyond`: how much more than its peers its host has taken until each place."""
+    known = np.flatnonzero(~np.isnan(own) & ~np.isnan(beyond))
+    if len(known) < 2:
+        return False
+    lacks = np.diff(known) > 1
+    lost = np.where(lacks, np.maximum(np.diff(beyond[known]), 0.0), 0.0)
+    if not lost.any():
+        return False
+    before = np.maximum.accumulate(own[known])
+    moved = np.append(0.0, np.cumsum(lost))
+    of, base = job.rows.of(rank), job.opens - job.begins[rank]
+    for times in (ready, left):
+        times[of] -= np.interp(times[of] - base, before, moved)
+    return True

@@ -1,0 +1,50 @@
+"""Summaries of ranks: written where a trace lies, read in its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from findwall.errors import InputError
+from findwall.model.measured_run import Rank, Run
+from findwall.model.summaries.rank_summary import MAGIC, RankSummary, decode, encode
+from findwall.readers.allowance import Allowance
+from findwall.readers.reader import Progress, Reader
+
+SUFFIX = ".fwrank"
+KIND = "rank-summary"
+LARGEST_BYTES = 256 << 20  # a summary of more is none. Chosen by hand.
+
+
+def accepts(path: Path, head: bytes | None) -> bool:
+    return head is not None and head.startswith(MAGIC)
+
+
+def read_summary(path: Path) -> RankSummary:
+    try:
+        if path.stat().st_size > LARGEST_BYTES:
+            raise InputError(f"{path} is too large for a rank summary.", "Write it again.")
+        raw = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.", "Check the path.") from error
+    return decode(raw, str(path))
+
+
+def write_summary(summary: RankSummary, folder: Path, place: int) -> Path:
+    """Into a file of its own, by the rank's number; by its place where it says none."""
+    number = summary.rank if summary.rank is not None else place
+    path = folder / f"rank{number}{SUFFIX}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(encode(summary))
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}.", "Check the folder.") from error
+    return path
+
+
+def read(path: Path, progress: Progress | None, workers: int | None, allowance: Allowance) -> Run:
+    summary = read_summary(path)
+    rank = Rank(summary.rank or 0, device_name=summary.device_name, summary=summary)
+    return Run(KIND, (str(path),), (rank,))
+
+
+READER = Reader(KIND, accepts, read)
