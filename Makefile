@@ -61,7 +61,7 @@ contracts: $(VENV)/.dev
 # Compiled once: where PYTHONDONTWRITEBYTECODE is set, each of hundreds of processes would do it again. Assertions
 # are taken as they are, for to rewrite them takes each worker ten seconds; what failed is run again with its values.
 pytest: $(VENV)/.dev
-	@$(BIN)/python -m compileall -q src
+	@$(BIN)/python -m compileall -q src tests benchmarks
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --assert=plain \
 	|| { $(BIN)/python -m pytest --last-failed --last-failed-no-failures=none; exit 1; }
 

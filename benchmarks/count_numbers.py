@@ -29,7 +29,7 @@ SOURCE = ROOT / "src" / "findwall"
 TABLE = ROOT / "benchmarks" / "numbers.json"
 LIMIT = 120  # numbers that may decide on the way from a recording to its verdict and advice
 
-WAY = ("step", "work", "dataflow", "replay", "facts")
+WAY = ("step", "work", "dataflow", "replay", "ranks", "facts")
 WAY += ("causes", "fixes", "examine", "model", "ncu", "op", "probe")
 CLASSES = {
     "decides": "moves a verdict, a cause's time, a prediction, an advice, a step's boundaries or a refusal",

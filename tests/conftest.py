@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,22 @@ def shared() -> Path:
 def zoo_truth(shared: Path) -> dict[str, Any]:
     truth: dict[str, Any] = json.loads((shared / "zoo" / "truth.json").read_text())
     return truth
+
+
+@pytest.fixture(scope="module")
+def hidden() -> Iterator[None]:
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.fixture
+def alone(hidden: None) -> None:
+    """A step that is observed here holds what this test makes; nothing that an earlier one left in circles is
+    freed in its midst."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -64,6 +64,7 @@ def look(
 ) -> tuple[Run, Examined]:
     """The same, with the run and the facts that the Diagnosis rests on: what is drawn is taken from them."""
     from findwall.examine import look_into
+    from findwall.examine.many_ranks import open_many
     from findwall.fixes.what_if import parse
     from findwall.machine.hardware import ceilings_of, load_ceilings
     from findwall.ncu.ncu_reader import counted_with
@@ -75,7 +76,8 @@ def look(
     several = [paths] if isinstance(paths, str | PathLike) else list(paths)
     measured = load_ceilings(Path(ceilings)) if ceilings is not None else None
     named = ceilings_of(gpu) if gpu is not None else None
-    run = open_run([Path(path) for path in several], progress=progress, max_memory=max_memory)
+    given = [Path(path) for path in several]
+    run = open_many(given, progress, max_memory) or open_run(given, progress=progress, max_memory=max_memory)
     if ncu is not None:
         run = counted_with(run, Path(ncu), max_memory)
     if execution is not None:

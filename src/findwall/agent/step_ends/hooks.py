@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import importlib
 import weakref
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any, Protocol
 
+from findwall.agent.allocations.live_tensors import objects_of
 from findwall.agent.importhook import when_imported
 from findwall.agent.step_ends.forward import never_or_when_compiling
 from findwall.agent.step_ends.optimizerhooks import OptimizerSink, pass_step_on, watched_step
@@ -132,8 +132,8 @@ def _wrap_optimizers(torch: Any, relay: Relay) -> None:
 
 def _wrap_scheduled(optimizer_class: Any, watched: Callable[[Call], Call]) -> None:
     """A learning-rate schedule gives its optimizer a step() of its own, which calls the class's as it was."""
-    for known in gc.get_objects():
-        if issubclass(type(known), optimizer_class) and "step" in known.__dict__:
+    for known in objects_of(optimizer_class):
+        if "step" in known.__dict__:
             make = functools.partial(_watched_own, weakref.ref(known), watched)
             REGISTRY.wrap(BY, known, "step", make, past_trace=COUNTS)
 
