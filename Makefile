@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-JOBS ?= auto
+# Three on two cores: a test that waits for a process leaves its core to the others.
+JOBS ?= 3
 # For the demo, where the machine has no torch: the one the tests use, built for CPUs.
 TORCH := $(shell sed -n 's/.*"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
@@ -69,6 +70,7 @@ pytest: $(VENV)/.dev
 # FINDWALL_FUZZ_EXAMPLES set how many.
 soak: $(VENV)/.dev
 	cd tests && $(abspath $(BIN))/python -m soak
+	$(BIN)/python -m pytest -n $(JOBS) -m long tests
 	FINDWALL_FUZZ_EXAMPLES=$${FINDWALL_FUZZ_EXAMPLES:-500} $(BIN)/python -m pytest -n $(JOBS) $(LAWS)
 
 # Every bar that an earlier issue set and that needs no GPU, in one table.

@@ -15,6 +15,7 @@ from patterns_at_risk import AtRisk, endless
 FEWEST = 200  # patterns that there are, at least: fewer, and they are not found any more
 
 
+@pytest.mark.long
 def test_no_pattern_is_kept_by_a_text() -> None:
     """In a process of its own, which sees every module compile its patterns."""
     done = subprocess.run(

@@ -61,6 +61,7 @@ def ended(command: list[str], folder: Path, **given: str) -> subprocess.Complete
     )
 
 
+@pytest.mark.long
 def test_it_is_as_in_a_fresh_process(tmp_path: Path) -> None:
     (tmp_path / "seen.py").write_text(SEEN)
     fresh = ended([sys.executable, "seen.py", "-x", "3"], tmp_path, TMPDIR=str(tmp_path))
@@ -82,6 +83,7 @@ print(attributes.named(torch.manual_seed), "torch._inductor.compile_fx" in seen)
 """
 
 
+@pytest.mark.long
 def test_the_compiler_finds_torch_as_in_a_fresh_process(tmp_path: Path) -> None:
     """It notes what a module's call is when it is imported: that has to be what findwall put there."""
     (tmp_path / "job.py").write_text(COMPILER)

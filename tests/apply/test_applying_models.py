@@ -215,6 +215,7 @@ def test_nothing_of_it_is_there_unless_it_is_asked_for(tmp_path: Path) -> None:
     assert "weight (27, 9, 3, 1) given (192, 64, 8, 1)" in said and "finite True True" in said
 
 
+@pytest.mark.long
 def test_autocast_stands_around_a_compiled_model_also_where_it_is_named_first(tmp_path: Path) -> None:
     found, said = run(tmp_path, "bf16-autocast,torch-compile", COMPILED)
     assert "bfloat16" in found["bf16-autocast"]["seen"] and not found["bf16-autocast"]["trouble"]
@@ -222,6 +223,7 @@ def test_autocast_stands_around_a_compiled_model_also_where_it_is_named_first(tm
     assert "autocast {True} {False}" in said and "finite True True" in said
 
 
+@pytest.mark.long
 def test_a_compiler_that_times_kernels_is_another_mode_of_the_same(tmp_path: Path) -> None:
     found, said = run(tmp_path, "autotune-kernels", COMPILED)
     assert "compiled graph" in found["autotune-kernels"]["seen"] and "finite True True" in said

