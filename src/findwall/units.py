@@ -57,6 +57,17 @@ def format_bytes(value: float) -> str:
     return f"{value:.0f} B"
 
 
+PETA_FROM = 10  # of 10^15: 790 TFLOP/s reads better than 0.79 P
+
+
+def format_rate(value: float, unit: str) -> str:
+    """`unit`: "FLOP/s" or "bytes/s"."""
+    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if value >= (PETA_FROM * size if prefix == "P" else size):
+            return f"{value / size:.3g} {prefix}{'FLOP/s' if unit == 'FLOP/s' else 'B/s'}"
+    return f"{value:.3g} {unit}"
+
+
 def format_calls(calls: float) -> str:
     least, most = ABOUT_ONCE
     if calls < least:

@@ -91,7 +91,7 @@ def test_a_hook_of_the_job_for_exceptions_may_do_as_it_likes(jobs, hook):
 def test_a_missing_script_is_one_line_and_exit_code_two(jobs):
     run = jobs.run(None, target=("none.py",), options=())
     assert run.code == 2
-    assert run.stderr.startswith("findwall: no script at none.py")
+    assert run.stderr.startswith("findwall: there is no script 'none.py'")
     assert jobs.run(None, target=("-m", "no.such"), options=()).code == 2
 
 

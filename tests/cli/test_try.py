@@ -581,7 +581,7 @@ def test_what_cannot_be_tried_is_said_at_once(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["nothere.py"], "no script at nothere.py"),
+        (["nothere.py"], "there is no script 'nothere.py'"),
         (["--json", "no/such/out.json", "job.py"], "its folder is not there"),
         (["--sandbox-dir", "job.py/inside", "job.py"], "cannot make job.py/inside"),
     ],

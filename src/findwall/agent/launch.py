@@ -113,7 +113,9 @@ def _load_container(target: str, path: str) -> tuple[CodeType, ModuleType]:
             hint = f"leave {target} out: findwall is the interpreter ({hint})"
         elif target == "torchrun":
             hint = "torchrun ARGS… -m findwall run SCRIPT ARGS…"
-        raise InputError(f"no script at {target}.", hint)
+        if os.path.isdir(path):  # noqa: PTH112
+            raise InputError(f"'{target}' is a folder without a __main__.py.", hint)
+        raise InputError(f"there is no script '{target}'.", hint)
     return _code_of(finder), _new_main(str(finder.origin), finder.loader, None)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from findwall.units import format_share
+from findwall.units import format_rate, format_share
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 LONGEST_BAR = 30  # characters, so that a line of the curve fits into 80 columns
-PETA_FROM = 10  # of 10^15: 790 TFLOP/s reads better than 0.79 P
 
 
 class ShapeType(click.ParamType):  # type: ignore[type-arg]
@@ -188,10 +187,7 @@ def _amount(value: float | None, unit: str) -> str:
         return ""
     if unit == "s":
         return f"{value * 1e6:.2f} us"
-    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
-        if value >= (PETA_FROM * size if prefix == "P" else size):
-            return f"{value / size:.3g} {prefix}{'FLOP/s' if unit == 'FLOP/s' else 'B/s'}"
-    return f"{value:.3g} {unit}"
+    return format_rate(value, unit)
 
 
 def _curve(report: CeilingsReport) -> Table:

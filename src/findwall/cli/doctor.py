@@ -12,6 +12,7 @@ from findwall.cli.ceilings import show, write_json
 from findwall.model.machine import Ceilings, Finding
 from findwall.model.topology import NOT_SEEN, Topology
 from findwall.report.texts.topology_text import to_text
+from findwall.units import format_rate
 
 
 class Checkup(msgspec.Struct, frozen=True):
@@ -130,7 +131,7 @@ def _print(checkup: Checkup) -> None:
 def _sentence(ceilings: Ceilings) -> str:
     if not ceilings.known:
         return "Ceilings: unknown. Measure them with: findwall ceilings"
-    flops = ", ".join(f"{kind} {value / 1e12:.3g}" for kind, value in ceilings.flops.items())
-    memory = f"{(ceilings.bandwidth or 0) / 1e9:.4g} GB/s"
+    flops = ", ".join(f"{kind} {format_rate(value, 'FLOP/s')}" for kind, value in ceilings.flops.items())
+    memory = format_rate(ceilings.bandwidth, "bytes/s") if ceilings.bandwidth else "unknown"
     hint = "" if ceilings.source == "measured" else " Measure this machine's own with: findwall ceilings"
-    return f"Ceilings ({ceilings.origin}): {flops} TFLOP/s; memory {memory}.{hint}"
+    return f"Ceilings ({ceilings.origin}): {flops}; memory {memory}.{hint}"

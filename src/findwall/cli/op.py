@@ -36,8 +36,6 @@ _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 LARGEST = 10**15  # of one size: far beyond any tensor, and its products are still finite
 # Sizes that count something and may be written with a suffix. A "4k" in a shape could be 4000 or 4096.
 _COUNTS = {"pointwise": range(8), "optimizer": range(1), "decode": range(1, 2)}
-_MAKERS = ("", "NVIDIA ", "NVIDIA GeForce ", "AMD Instinct ")  # that people leave out
-MOST_NEAR = 3
 
 
 @click.command("op", help=__doc__)
@@ -144,8 +142,7 @@ def _size(word: str, is_count: bool) -> int | None:
 def ceilings_of(gpu: str | None, here: str | None = None) -> Ceilings:
     """What was measured of a GPU on this machine, else the table's figures; by default of the one here."""
     from findwall.machine.ceilings import kept_gpus
-    from findwall.machine.gpu_table import GPUS
-    from findwall.machine.hardware import table_ceilings
+    from findwall.machine.hardware import device_named, table_ceilings
 
     kept = kept_gpus()
     measured = {ceilings.device: ceilings for ceilings in kept}
@@ -159,17 +156,5 @@ def ceilings_of(gpu: str | None, here: str | None = None) -> Ceilings:
             "no GPU was measured on this machine, so one must be named",
             'Add --gpu NAME, as in --gpu "NVIDIA H200", or run `findwall ceilings` where the GPU is.',
         )
-    known = {name.lower(): name for name in (*GPUS, *measured)}
-    wanted = " ".join(gpu.split())
-    name = next((known[full] for maker in _MAKERS if (full := f"{maker}{wanted}".lower()) in known), None)
-    if name is None:
-        raise InputError(f"no GPU called '{gpu}' is in the table", _near_gpu(wanted.lower(), known))
+    name = device_named(gpu, measured)
     return measured.get(name) or table_ceilings(name)
-
-
-def _near_gpu(wanted: str, known: dict[str, str]) -> str:
-    holding = [name for name in known if wanted and wanted in name]
-    close = list(dict.fromkeys([*holding, *difflib.get_close_matches(wanted, known)]))[:MOST_NEAR]
-    if not close:
-        return 'Give the name its driver reports, as in --gpu "NVIDIA H200".'
-    return f"Did you mean {' or '.join(repr(known[name]) for name in close)}?"

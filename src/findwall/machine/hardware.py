@@ -5,21 +5,24 @@ A name that is not in the table gives no ceilings: a wrong roofline is worse tha
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from findwall.errors import InputError
 from findwall.files import read_small
-from findwall.machine.gpu_table import GPUS, lookup
+from findwall.machine.gpu_table import GPUS, Gpu, lookup
 from findwall.model.machine import MATH_TYPES, UNKNOWN_CEILINGS, Ceilings
 from findwall.units import format_share
 
 # A measured ceiling may beat the datasheet a little (boost clocks); beyond this the measurement is wrong.
 # Chosen by hand, not calibrated.
 SPEC_TOLERANCE = 1.1
+CARDS_NAMED = 3  # of those that a name may mean
 
 
 def table_ceilings(name: str) -> Ceilings:
@@ -44,18 +47,37 @@ def table_ceilings(name: str) -> Ceilings:
     )
 
 
+def device_named(given: str, measured: Iterable[str] = ()) -> str:
+    """The device that a person means: by its whole name, by how that ends ("H200"), or by words of it that
+    only one card has ("A100-SXM4"). `measured`: devices that may not be in the table."""
+    wanted = re.escape(" ".join(given.lower().split()))
+    known = {name: name for name in measured} | {name: row.name for name, row in GPUS.items()}
+    for pattern in (rf"{wanted}", rf"(?:.*\s)?{wanted}", rf"(?:.*[\s-])?{wanted}(?:[\s-].*)?"):
+        found = [name for name in known if wanted and re.fullmatch(pattern, name.lower())]
+        if len({known[name] for name in found}) == 1:
+            return found[0]
+        if found:
+            cards = _cards([known[name] for name in found])
+            raise InputError(f"--gpu {given} may be any of several cards.", cards)
+    near = difflib.get_close_matches(given, list(known), n=CARDS_NAMED)
+    raise InputError(f"--gpu {given} is not in the table of GPUs.", _cards([known[name] for name in near]))
+
+
+def _cards(names: list[str]) -> str:
+    """Each card once, with what tells cards of one name apart: how fast their memory is."""
+    cards = [f"'{name}'{_memory(GPUS.get(name))}" for name in list(dict.fromkeys(names))[:CARDS_NAMED]]
+    if not cards:
+        return 'Give the name its driver reports, as in --gpu "NVIDIA H200" (nvidia-smi -L prints it).'
+    return f"Did you mean {' or '.join(cards)}?"
+
+
+def _memory(gpu: Gpu | None) -> str:
+    return f" ({gpu.bandwidth / 1e9:.0f} GB/s)" if gpu is not None else ""
+
+
 def ceilings_of(name: str) -> Ceilings:
-    """The table's ceilings of a device that a person names, whole or by the end of its name ("H200")."""
-    wanted = name.strip().lower()
-    found = {row.names[0]: row for one, row in GPUS.items() if wanted == one.lower()}
-    if not found:
-        words = re.compile(rf"(?:^|\s){re.escape(wanted)}$") if wanted else None
-        found = {row.names[0]: row for one, row in GPUS.items() if words and words.search(one.lower())}
-    if len(found) == 1:
-        return table_ceilings(next(iter(found)))
-    close = sorted({row.name for one, row in GPUS.items() if wanted and wanted in one.lower()})
-    hint = f"Did you mean {' or '.join(close[:5])}?" if close else "Give the name as nvidia-smi -L writes it."
-    raise InputError(f"--gpu {name} is not in the table of GPUs.", hint)
+    """The table's ceilings of a device that a person names."""
+    return table_ceilings(device_named(name))
 
 
 def load_ceilings(path: str | Path) -> Ceilings:

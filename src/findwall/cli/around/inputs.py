@@ -54,7 +54,7 @@ def check_places(command: str, launch: Launch, sandbox_dir: str | None, json_tar
         )
     if not launch.is_module and not Path(launch.target).exists():
         raise InputError(
-            f"no script at {launch.target}", f"findwall {command} SCRIPT ARGS…, or -m MODULE ARGS…"
+            f"there is no script '{launch.target}'", f"findwall {command} SCRIPT ARGS…, or -m MODULE ARGS…"
         )
     if json_target not in (None, "-") and not Path(str(json_target)).absolute().parent.is_dir():
         raise InputError(f"cannot write {json_target}: its folder is not there", "Name one that is.")
