@@ -21,14 +21,12 @@ from findwall.agent.tracing.value_counts import tell, watch_values
 from findwall.apply.registry import undo_all
 from findwall.dataflow.linking import Flow, link_flow
 from findwall.facts.facts import Facts
-from findwall.model.catalogue import UNNEEDED, WORTH_IT
 from findwall.model.dataflow import CUT, KEPT, LOOK, SAME
-from findwall.readers import read_trace
 from findwall.readers.observed_steps import read_observed_steps
 from sketch import facts_of
+from traced_steps import traced_steps
 
 Step = Callable[[], Any]
-RECORDINGS = 6  # at most, of the same steps
 
 
 def observe(step: Step, path: Path, iterations: int = 2) -> None:
@@ -64,17 +62,9 @@ def flow_of(step: Step, folder: Path, iterations: int = 2) -> Flow:
 
 
 def facts_with_flow(step: Step, folder: Path) -> Facts:
-    """Traced and observed. Where others disturbed a traced step, it is recorded again."""
+    """Traced and observed."""
     step()
-    for _ in range(RECORDINGS):
-        with torch.profiler.profile(record_shapes=True) as profiler:
-            for number in range(3):
-                with torch.profiler.record_function(f"ProfilerStep#{number}"):
-                    step()
-        profiler.export_chrome_trace(str(folder / "trace.json"))
-        timeline = read_trace(folder / "trace.json")
-        if not facts_of(timeline, device_kind="cpu").whole.cold_ms:
-            break
+    timeline = traced_steps(lambda _: step(), folder)
     observe(step, folder / "observed.json")
     seen = read_observed_steps(folder / "observed.json")
     return facts_of(timeline, device_kind="cpu", observed=seen)
@@ -93,16 +83,7 @@ def benchmark(name: str) -> ModuleType:
 
 @cache
 def planted(name: str, edited: bool = False) -> Facts:
-    """A job of `benchmarks/unneeded_jobs.py`. Other processes may make one op so long that the rest is
-    nothing beside it: then it is recorded again."""
-    jobs, wanted = benchmark("unneeded_jobs"), benchmark("unneeded")
-    for _ in range(RECORDINGS):
-        with tempfile.TemporaryDirectory() as folder:
-            facts = facts_with_flow(jobs.JOBS[name](jobs.Setting("cpu", 96, edited)), Path(folder))
-        lines = [int(one.place.rpartition(":")[2] or 0) for one in facts.unneeded]
-        if edited or not wanted.FIXES[name]:
-            if not lines:
-                break
-        elif lines and lines[0] in wanted.lines_of(name) and facts.share(UNNEEDED) > WORTH_IT:
-            break
-    return facts
+    """A job of `benchmarks/unneeded_jobs.py`."""
+    jobs = benchmark("unneeded_jobs")
+    with tempfile.TemporaryDirectory() as folder:
+        return facts_with_flow(jobs.JOBS[name](jobs.Setting("cpu", 96, edited)), Path(folder))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,10 @@ import torch
 from torch import nn
 
 from findwall.facts.facts import Facts
-from findwall.readers import read_trace
 from sketch import facts_of
+from traced_steps import traced_steps
 
 WIDE, STEPS = 64, 3
-RECORDINGS = 6  # at most, of the same steps
 Work = Callable[["Trained", int], Any]  # something of a step, in the step of that number
 
 
@@ -49,8 +47,7 @@ def recorded(
     trains: bool = True,
     **options: Any,
 ) -> Facts:
-    """Three steps, after one that is not recorded. Where others disturbed one of them, which then counts as
-    warm-up, they are recorded again a little later."""
+    """Three steps, after one that is not recorded."""
     job = trained or Trained()
 
     def step(number: int) -> None:
@@ -63,14 +60,4 @@ def recorded(
         after(job, number)
 
     step(0)
-    for attempt in range(RECORDINGS):
-        with torch.profiler.profile(record_shapes=True, **options) as profiler:
-            for number in range(STEPS):
-                with torch.profiler.record_function(f"ProfilerStep#{number}"):
-                    step(number)
-        profiler.export_chrome_trace(str(path / "trace.json"))
-        facts = facts_of(read_trace(path / "trace.json"), device_kind="cpu")
-        if not facts.whole.cold_ms:
-            break
-        time.sleep(0.1 * attempt)
-    return facts
+    return facts_of(traced_steps(step, path, STEPS, **options), device_kind="cpu")

@@ -28,10 +28,10 @@ from findwall.fixes.at_best import step_at_best
 from findwall.fixes.host.vectorise_loop import FIX
 from findwall.model.catalogue import FEWEST_REPEATS
 from findwall.model.measured_run import HostLine
-from findwall.readers import read_trace
 from findwall.report.texts.by_hand_text import LONGEST_HOW
 from sketch import facts_of
 from speaking import in_words
+from traced_steps import traced_steps
 
 SAMPLES, WIDE = 24, 16
 STEPS = 3
@@ -155,15 +155,13 @@ def plain(out: Tensor, wanted: Tensor) -> Tensor:
 def traced(folder: Path, model: nn.Module, loss: Step, **measured: Any) -> Facts:
     x, wanted = torch.randn(SAMPLES, WIDE), torch.randn(SAMPLES, WIDE)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    with torch.profiler.profile(record_shapes=True) as profiler:
-        for number in range(STEPS):
-            with torch.profiler.record_function(f"ProfilerStep#{number}"):
-                optimizer.zero_grad()
-                loss(model(x), wanted).backward()
-                optimizer.step()
-    path = folder / "trace.json"
-    profiler.export_chrome_trace(str(path))
-    return facts_of(read_trace(path), device_kind="cpu", **measured)
+
+    def step(_number: int) -> None:
+        optimizer.zero_grad()
+        loss(model(x), wanted).backward()
+        optimizer.step()
+
+    return facts_of(traced_steps(step, folder, STEPS), device_kind="cpu", **measured)
 
 
 @pytest.mark.parametrize("loss", [by_index, by_rows, by_slices])

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from findwall.facts.facts import Facts
 from findwall.fixes import Use
 from findwall.fixes.kernels import sdpa
-from findwall.readers import read_trace
 from sketch import facts_of
 from speaking import in_words
+from traced_steps import traced_steps
 
 torch = pytest.importorskip("torch")
 LENGTH = 96
@@ -22,12 +22,7 @@ LENGTH = 96
 
 def recorded(path: Path, work: Callable[[], Any]) -> Facts:
     """Three steps of some work and its backward pass."""
-    with torch.profiler.profile(record_shapes=True) as profiler:
-        for number in range(3):
-            with torch.profiler.record_function(f"ProfilerStep#{number}"):
-                work().sum().backward()
-    profiler.export_chrome_trace(str(path / "trace.json"))
-    return facts_of(read_trace(path / "trace.json"), device_kind="cpu")
+    return facts_of(traced_steps(lambda _: work().sum().backward(), path), device_kind="cpu")
 
 
 def tensor(*dims: int, dtype: Any = None) -> Any:
