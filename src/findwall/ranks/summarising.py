@@ -224,6 +224,7 @@ def _labels(timeline: Timeline, links: Links, rows: I64, by_host: bool) -> tuple
             -1 if np.isnan(size) else int(size),
             -1,
             int(events.thread[row] if by_host else events.stream[row]),
+            (extra.group_size if extra is not None else None) or -1,
         )
         found.append(known.setdefault(label, len(known)))
     return tuple(known), np.array(found, np.int64)
