@@ -223,24 +223,27 @@ def _since_last(rows: AllRows, meeting: I64, size: int, clocks: Clocks, measured
 
 
 def _transfers(rows: AllRows, meeting: I64, size: int, members: I64) -> F64:
-    """From the last member's beginning to the end: the shortest that any member saw. Where the last member's
-    row is missing that would be waiting: no more then than its like usually takes, in its group or, where
-    only one of the group is here, in others."""
+    """From the last member's beginning to the end: the shortest that any member saw. Where the last member is
+    not here that would be waiting: no more then than its like usually takes, in its group or, where only one
+    of the group is here, in others."""
     shortest = np.full(size, np.inf)
     np.minimum.at(shortest, meeting, rows.end - rows.start)
     group = np.zeros(size, np.int64)
     group[meeting] = rows.group
     like = _like(rows, meeting, size)
-    found = _as_usual(shortest, members, _numbered(like, group))
-    found = np.where(members > 1, found, _as_usual(found, members, like))
+    told = np.array(rows.sizes, np.int64)[group]
+    found = _as_usual(shortest, members, told, _numbered(like, group))
+    found = np.where(members > 1, found, _as_usual(found, members, told, like))
     return np.where(np.isfinite(found), found, 0.0)
 
 
-def _as_usual(shortest: F64, members: I64, like: I64) -> F64:
-    """No longer than what is like it and has all members that any such has takes in the median."""
+def _as_usual(shortest: F64, members: I64, told: I64, like: I64) -> F64:
+    """Where members are not here no longer than those take in the median of whose like most are."""
     most = np.zeros(int(like.max(initial=0)) + 1, np.int64)
     np.maximum.at(most, like, members)
-    whole = members == most[like]
-    usual = medians(shortest[whole], like[whole], len(most))
-    found: F64 = np.where(whole, shortest, np.minimum(shortest, usual[like]))
+    fullest = members == most[like]
+    usual = medians(shortest[fullest], like[fullest], len(most))
+    found: F64 = np.where(
+        members >= np.maximum(told, most[like]), shortest, np.minimum(shortest, usual[like])
+    )
     return found
