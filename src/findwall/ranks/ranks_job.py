@@ -218,7 +218,7 @@ def _since_last(rows: AllRows, meeting: I64, size: int, clocks: Clocks, measured
     tell that it lasts less than any member's row."""
     begin = np.full(size, -np.inf)
     np.maximum.at(begin, meeting, clocks.end - (rows.end - rows.start))
-    found: F64 = np.maximum(measured - begin, 0.0) + max(TOGETHER_NS, np.nan_to_num(clocks.residual_ns))
+    found: F64 = np.maximum(measured - begin, 0.0) + max(TOGETHER_NS, clocks.unsure_ns)
     return found
 
 
