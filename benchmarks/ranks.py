@@ -104,12 +104,13 @@ def planted_faults(ranks: int, seeds: list[int], with_damage: bool) -> list[Scor
     return found
 
 
-def nothing(ranks: int, count: int, first: int) -> int:
+def nothing(ranks: int, count: int, first: int, with_damage: bool) -> int:
     """How often somebody is named where nobody is late."""
     named = 0
     for at in range(count):
         job = plant("nothing", ranks, first + at, list(BASES)[at % len(BASES)])
-        named += not scored(job, job.timelines, "nothing", first + at).who
+        timelines = damaged(job.timelines, first + at) if with_damage else job.timelines
+        named += not scored(job, timelines, "nothing", first + at).who
     print(f"nothing: somebody was named in {named} of {count}")
     return named
 
@@ -251,7 +252,7 @@ def main() -> None:
     if asked.what == "planted":
         planted_faults(asked.ranks, asked.seeds, asked.damaged)
     elif asked.what == "nothing":
-        nothing(asked.ranks, asked.count, asked.first)
+        nothing(asked.ranks, asked.count, asked.first, asked.damaged)
     elif asked.what == "recorded":
         recorded()
     else:

@@ -18,6 +18,7 @@ class AllRows(msgspec.Struct, frozen=True):
     numbers: tuple[int, ...]  # of the ranks, in order
     groups: tuple[str, ...]
     kinds: tuple[str, ...]
+    sizes: tuple[int, ...]  # of each group, as its ranks say; -1 unknown
     first: I64  # where each rank's rows begin; one more than there are ranks
     rank: I64  # its place among the ranks
     group: I64  # -> groups
@@ -53,11 +54,14 @@ def gather(summaries: list[RankSummary]) -> AllRows:
     numbers = known if len(set(known)) == len(said) else list(range(len(said)))
     groups: dict[str, int] = {}
     kinds: dict[str, int] = {}
+    sizes: dict[int, int] = {}
     parts: dict[str, list[np.ndarray]] = {name: [] for name in (*COLUMNS, "group", "kind", "sends")}
     parts |= {name: [] for name in ("nbytes", "stream", "rank", "spent")}
     origin = min((one.base_time_ns for one in summaries), default=0)
     for place, (summary, number) in enumerate(zip(summaries, numbers, strict=True)):
         told = _told(summary, number, groups, kinds)
+        for group, size in zip(told["group"].tolist(), told.pop("size").tolist(), strict=True):
+            sizes[group] = max(sizes.get(group, 0), size)
         messages, which = summary.messages, summary.messages.label
         for name, column in told.items():
             parts[name].append(column[which] if len(column) else which)
@@ -72,6 +76,7 @@ def gather(summaries: list[RankSummary]) -> AllRows:
         numbers=tuple(numbers),
         groups=tuple(groups),
         kinds=tuple(kinds),
+        sizes=tuple(sizes[group] for group in range(len(groups))),
         first=first,
         joins=joined["joins"] > 0,
         spent=joined["spent"],
@@ -114,4 +119,5 @@ def _told(summary: RankSummary, number: int, groups: dict[str, int], kinds: dict
     columns = {"group": group, "kind": kind, "sends": sends}
     columns["nbytes"] = [label.nbytes for label in summary.labels]
     columns["stream"] = [label.stream for label in summary.labels]
+    columns["size"] = [2 if label.is_pair else label.size for label in summary.labels]
     return {name: np.array(values, np.int64) for name, values in columns.items()}

@@ -10,7 +10,7 @@ import numpy as np
 
 from findwall.model.intervals import F64, I64
 from findwall.ranks.all_rows import AllRows
-from findwall.ranks.matching import Matched
+from findwall.ranks.matching import TOGETHER_NS, Matched
 
 ROUNDS = 4  # the medians have settled by then. Chosen by hand.
 FEWEST_FOR_DRIFT = 4  # points: a line through fewer says nothing
@@ -24,9 +24,34 @@ class Clocks(msgspec.Struct, frozen=True):
     drift: F64
     residual_ns: float  # median disagreement of the ends, all on the common clock
     end: F64  # of each row on the common clock
+    fitted: bool = True  # by the ends; else the ranks' own clocks are the common one
+
+    @property
+    def unsure_ns(self) -> float:
+        """What two ranks' times can be apart by their clocks alone."""
+        return float(np.nan_to_num(self.residual_ns)) if self.fitted else 0.0
 
 
 def fit_clocks(rows: AllRows, matched: Matched) -> Clocks:
+    """By the ends where they fall together. Where they do not, the ranks' own clocks are kept as long as
+    nobody leaves a communication before the last has come by them: processes that share too few cores leave
+    milliseconds apart, and those of one machine have one clock."""
+    found = _by_ends(rows, matched)
+    if not found.residual_ns > TOGETHER_NS:
+        return found
+    shared = np.flatnonzero(matched.meeting >= 0)
+    meeting = matched.meeting[shared]
+    come, left = np.full(matched.count, -np.inf), np.full(matched.count, np.inf)
+    np.maximum.at(come, meeting, rows.start[shared])
+    np.minimum.at(left, meeting, rows.end[shared])
+    if (come > left).any():
+        return found
+    apart = rows.end[shared] - medians(rows.end[shared], meeting, matched.count)[meeting]
+    nothing = np.zeros(rows.ranks)
+    return Clocks(nothing, nothing, float(np.median(np.abs(apart))), rows.end, fitted=False)
+
+
+def _by_ends(rows: AllRows, matched: Matched) -> Clocks:
     offset = np.nan_to_num(matched.offset)
     drift = np.zeros(rows.ranks)
     shared = np.flatnonzero(matched.meeting >= 0)

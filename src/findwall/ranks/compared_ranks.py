@@ -19,7 +19,7 @@ from findwall.ranks.ranks_job import RanksJob, set_up
 from findwall.ranks.reasons import why, why_uneven
 from findwall.ranks.suspects import Candidate, Found, excess_of_ranks, find_suspects
 from findwall.ranks.what_ifs import own_by_step
-from findwall.ranks.whole_ranks import cut_alike, with_gaps_closed
+from findwall.ranks.whole_ranks import with_gaps_closed
 from findwall.units import NS_PER_US, ms
 
 SUSPECTS_LISTED = 3
@@ -48,11 +48,7 @@ def compare(summaries: list[RankSummary]) -> RanksCompared:
     matched = match(rows)
     clocks = fit_clocks(rows, matched)
     answer.matched = matched.matched
-    if (cut := cut_alike(summaries, rows, clocks)) is not None:
-        summaries, rows = cut, gather(cut)
-        matched = match(rows)
-        clocks = fit_clocks(rows, matched)
-    job = set_up(rows, matched, clocks, is_cut=cut is not None)
+    job = set_up(rows, matched, clocks)
     if job is None or len(job.steps) == 0:
         answer.why_not = "none-shared"
         return RanksCompared(answer, rows.numbers)
@@ -72,12 +68,16 @@ def _played(
     peers = peers_of(job, layout)
     if (closed := with_gaps_closed(job, peers)) is not None:
         job, peers = closed, peers_of(closed, layout)
-    end, _ = job.play()
-    played, measured = job.step_ends(end)[0], job.step_ends(job.measured[None, :])[0]
-    length = float(measured[-1] - measured[0])
-    answer.replay_error = float(played[-1] - played[0]) / length - 1.0 if length > 0 else None
+    played = np.diff(job.step_ends(job.play()[0])[0])
+    measured = np.diff(job.step_ends(job.measured[None, :])[0])
+    lacking = ~job.here.all(axis=0) | (answer.missing_count > 0)
+    like = np.abs(played - measured) <= LARGEST_REPLAY_ERROR * measured
+    if (like | ~lacking).any():
+        job = msgspec.structs.replace(job, counts=like | ~lacking)
+    length = float(measured[job.counts].sum())
+    answer.replay_error = float(played[job.counts].sum()) / length - 1.0 if length > 0 else None
     answer.entry_skew_ms = ms(job.entry_skew) if job.entry >= 0 else None
-    answer.step_ms = ms(length / len(job.steps))
+    answer.step_ms = ms(length / int(job.counts.sum()))
     answer.nodes = layout.nodes if layout.nodes > 1 else None
     answer.stages = layout.stages if layout.stages > 1 else None
     _times(answer, job, layout)
@@ -89,7 +89,7 @@ def _played(
     answer.pattern = found.pattern if len(job.steps) > 1 else "unknown"  # type: ignore[assignment]
     answer.all_level_ms = ms(found.level)
     if answer.pattern == "uneven":
-        reason = why_uneven(job, layout, excess_of_ranks(job, layout))
+        reason = why_uneven(job, layout, excess_of_ranks(job, peers))
         answer.uneven_why = reason[0] if reason is not None else None  # type: ignore[assignment]
     answer.suspects = [
         _suspect(summaries, job, layout, found, at) for at in range(len(found.candidates))[:SUSPECTS_LISTED]
@@ -102,7 +102,7 @@ def _played(
 
 def _times(answer: RanksTogether, job: RanksJob, layout: Layout) -> None:
     """What the ranks do by themselves, and what is left of the step: waiting."""
-    own = own_by_step(job)
+    own = np.where(job.here & job.counts, own_by_step(job), np.nan)
     known = ~np.isnan(own).all(axis=1)
     if not known.any() or answer.step_ms is None:
         return
@@ -133,7 +133,7 @@ def _suspect(summaries: list[RankSummary], job: RanksJob, layout: Layout, found:
         what=question.what,  # type: ignore[arg-type]
         name=name,
         ranks=[numbers[rank] for rank in question.ranks[:RANKS_NAMED].tolist()],
-        saves_ms=ms(max(float(found.saved[at].mean()), 0.0)),
+        saves_ms=ms(max(float(np.nanmean(found.saved[at])), 0.0)),
         excess_ms=ms(float(np.nanmean(one.excess))),
         chance=one.chance,
         named=at == found.named,

@@ -46,7 +46,7 @@ def _nodes(summaries: list[RankSummary], rows: AllRows, clocks: Clocks) -> I64:
     if any(one.by_host for one in summaries):  # their ends are as far apart as processes wait for a core
         return np.zeros(rows.ranks, np.int64)
     order = np.argsort(rows.numbers, kind="stable")
-    apart = max(TOGETHER_NS, OF_RESIDUAL * np.nan_to_num(clocks.residual_ns))
+    apart = max(TOGETHER_NS, OF_RESIDUAL * clocks.unsure_ns)
     other = np.abs(np.diff(clocks.offset[order])) > apart
     node = np.zeros(rows.ranks, np.int64)
     node[order] = np.concatenate([[0], np.cumsum(other)])

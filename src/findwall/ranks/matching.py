@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, NEARLY_ALL
+from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL
 from findwall.model.intervals import F64, I64
 from findwall.ranks.all_rows import AllRows
 
@@ -79,8 +79,9 @@ class _Matching:
         told = np.nan if np.isnan(self.offset[rank]) else float(self.offset[rank])
         within = max(TOGETHER_NS, OF_SPACING * _spacing(ends))
         alike = len(code) == len(other) and bool((code == other).all())
-        if np.isnan(told) and alike and (rows.step[base] == rows.step[own]).all():
-            told = _in_order(ends, others)
+        if alike and (rows.step[base] == rows.step[own]).all() and _in_order(rows, base, own):
+            self.meet(base, own)
+            return True
         shift = told if not np.isnan(told) else _laid_over(ends, others, code, other, within)
         if shift is None:
             return False
@@ -96,13 +97,19 @@ class _Matching:
         enough = len(one) >= min(FEWEST_TOGETHER, len(own)) if not np.isnan(told) else _most(one, own, base)
         if not enough:
             return False
+        self.meet(base[one], own[two])
+        return True
+
+    def meet(self, base: I64, own: I64) -> None:
+        """Each of these is the same communication."""
+        rank, of = int(self.rows.rank[own[0]]), int(self.rows.rank[base[0]])
         if np.isnan(self.offset[rank]):
-            self.offset[rank] = shift + float(np.median(ends[one] - others[two] - shift))
-        fresh = base[one][self.meeting[base[one]] < 0]
+            apart = self.rows.end[base] - self.rows.end[own]
+            self.offset[rank] = self.offset[of] + float(np.median(apart))
+        fresh = base[self.meeting[base] < 0]
         self.meeting[fresh] = self.count + np.arange(len(fresh))
         self.count += len(fresh)
-        self.meeting[own[two]] = self.meeting[base[one]]
-        return True
+        self.meeting[own] = self.meeting[base]
 
 
 def match(rows: AllRows) -> Matched:
@@ -130,12 +137,18 @@ def _most(one: I64, own: I64, base: I64) -> bool:
     return len(one) >= FEWEST_TOGETHER and len(one) >= MAJORITY_SHARE * min(len(own), len(base))
 
 
-def _in_order(ends: F64, others: F64) -> float:
-    """What is added to the times of one rank where both say the same of the same steps; NaN where their ends
-    contradict that. Processes that share too few cores leave a collective milliseconds apart."""
-    apart = ends - others
-    shift = float(np.median(apart))
-    return shift if np.median(np.abs(apart - shift)) <= FAIR_PART * _spacing(ends) else float("nan")
+def _in_order(rows: AllRows, base: I64, own: I64) -> bool:
+    """Whether what two ranks say the same of the same steps can be the same, one by one: by their clocks as
+    recorded, or where their ends agree, nobody leaves one before the other has come. That tells more than
+    ends alone: processes that share too few cores leave milliseconds apart."""
+    shift = float(np.median(rows.end[base] - rows.end[own]))
+    return any(
+        bool(
+            (rows.start[base] <= rows.end[own] + moved).all()
+            and (rows.start[own] + moved <= rows.end[base]).all()
+        )
+        for moved in (0.0, shift)
+    )
 
 
 def _laid_over(ends: F64, others: F64, code: I64, other: I64, within: float) -> float | None:

@@ -32,9 +32,17 @@ class Peers(msgspec.Struct, frozen=True):
         others = self.own if without is None else self.own[~np.isin(self.ranks, without)]
         return np.cumsum(median_increments(others))
 
-    def lateness(self, usual: F64) -> F64:
-        """How much more own time than usual each rank has taken until each place."""
-        return self.own - usual
+    def lateness_by_step(self, usual: F64, steps: I64) -> F64:
+        """How much more own time than usual each rank takes in each step: until the last place that is known
+        of it there, since the last that is known of it before. NaN where none is."""
+        late = self.own - usual
+        places = np.where(np.isnan(late), -1, np.arange(late.shape[1]))
+        last = np.maximum.accumulate(places, axis=1)  # the last known place until each
+        bounds = [np.flatnonzero(self.step < steps[0]), *(np.flatnonzero(self.step <= one) for one in steps)]
+        until = last[:, [int(one[-1]) if len(one) else 0 for one in bounds]]
+        lines = np.arange(len(late))[:, None]
+        known = (until[:, :-1] >= 0) & (until[:, 1:] > until[:, :-1])
+        return np.where(known, np.diff(late[lines, until], axis=1), np.nan)
 
 
 def median_increments(own: F64) -> F64:

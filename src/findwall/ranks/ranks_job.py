@@ -9,11 +9,11 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL
 from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
 from findwall.ranks.all_rows import AllRows
-from findwall.ranks.clocks import Clocks
+from findwall.ranks.clocks import Clocks, medians
 from findwall.ranks.matching import TOGETHER_NS, Matched
 from findwall.ranks.max_plus import play as play_through
 from findwall.ranks.mended_rows import with_late_leaving, with_unseen_waits
@@ -34,6 +34,8 @@ class RanksJob(msgspec.Struct, frozen=True):
     members: I64  # of each meeting, as far as they are here
     step_of: I64  # of each meeting; -1 none
     steps: I64  # the numbers of the steps that are whole
+    here: Bool  # of each rank and step, whether its recording holds all of it
+    counts: Bool  # of each step, whether it is played as it was: none who is not here was waited for
     measured: F64  # when each meeting ended
     like: I64  # of each meeting: equal where kind and bytes are
     is_common: Bool  # meetings that most ranks share
@@ -78,8 +80,8 @@ class RanksJob(msgspec.Struct, frozen=True):
         return float(self.clocks.end[played].min()) if played.any() else 0.0
 
 
-def set_up(rows: AllRows, matched: Matched, clocks: Clocks, is_cut: bool = False) -> RanksJob | None:
-    """None where no two ranks share a communication. `is_cut`: the last step is not whole."""
+def set_up(rows: AllRows, matched: Matched, clocks: Clocks) -> RanksJob | None:
+    """None where no two ranks share a communication."""
     if matched.count == 0:
         return None
     rows = with_late_leaving(with_unseen_waits(rows, matched), matched, clocks)
@@ -95,6 +97,7 @@ def set_up(rows: AllRows, matched: Matched, clocks: Clocks, is_cut: bool = False
     step_of = _steps(rows, schedule.meeting, size)
     played = np.zeros(size, bool)
     played[schedule.meeting[np.arange(len(rows)) >= first[rows.rank]]] = True
+    steps = _whole_steps(step_of, played & (whole if whole.any() else played), entry)
     return RanksJob(
         rows=rows,
         clocks=clocks,
@@ -109,7 +112,9 @@ def set_up(rows: AllRows, matched: Matched, clocks: Clocks, is_cut: bool = False
         ),
         members=members,
         step_of=np.where(played, step_of, -1),
-        steps=_whole_steps(step_of, played & (whole if whole.any() else played), entry, is_cut),
+        steps=steps,
+        here=_here(rows, step_of[schedule.meeting], steps),
+        counts=np.ones(len(steps), bool),
         measured=measured,
         like=_like(rows, schedule.meeting, size),
         is_common=whole & played,
@@ -171,21 +176,41 @@ def _steps(rows: AllRows, meeting: I64, size: int) -> I64:
     return found
 
 
-def _whole_steps(step_of: I64, among: Bool, entry: int, is_cut: bool) -> I64:
+def _whole_steps(step_of: I64, among: Bool, entry: int) -> I64:
     """The steps to count: all but the one that the window begins in, where there are others."""
     numbers = np.unique(step_of[among & (step_of >= 0)])
-    numbers = numbers[:-1] if is_cut and len(numbers) > 1 else numbers
     if len(numbers) > 1 and entry >= 0 and numbers[0] == step_of[entry]:
         return numbers[1:]
     return numbers
 
 
+def _here(rows: AllRows, step: I64, steps: I64) -> Bool:
+    """A recording holds all of a step that lies between others of it, or that has as many communications as
+    its other steps: what was cut off is not known, and no rank is fast where it is."""
+    at = np.searchsorted(steps, step)
+    inside = (at < len(steps)) & (steps[np.minimum(at, len(steps) - 1)] == step)
+    counts = np.zeros((rows.ranks, len(steps)), np.int64)
+    np.add.at(counts, (rows.rank[inside], at[inside]), 1)
+    before = np.maximum.accumulate(counts, axis=1)[:, :-1] > 0
+    after = np.maximum.accumulate(counts[:, ::-1], axis=1)[:, ::-1][:, 1:] > 0
+    between = np.zeros(counts.shape, bool)
+    between[:, 1:-1] = before[:, :-1] & after[:, 1:]
+    usual = np.nanmedian(np.where(counts > 0, counts, np.nan), axis=1, keepdims=True)
+    found: Bool = between | (counts >= NEARLY_ALL * usual)
+    return found
+
+
 def _like(rows: AllRows, meeting: I64, size: int) -> I64:
     kind, nbytes = np.zeros(size, np.int64), np.zeros(size, np.int64)
     kind[meeting], nbytes[meeting] = rows.kind, rows.nbytes
-    _, like = np.unique(np.stack([kind, nbytes]), axis=1, return_inverse=True)
-    found: I64 = like.reshape(-1)
-    return found
+    return _numbered(kind, nbytes)
+
+
+def _numbered(one: I64, other: I64) -> I64:
+    """A number for each pair of values."""
+    _, found = np.unique(np.stack([one, other]), axis=1, return_inverse=True)
+    numbers: I64 = found.reshape(-1)
+    return numbers
 
 
 def _since_last(rows: AllRows, meeting: I64, size: int, clocks: Clocks, measured: F64) -> F64:
@@ -193,27 +218,32 @@ def _since_last(rows: AllRows, meeting: I64, size: int, clocks: Clocks, measured
     tell that it lasts less than any member's row."""
     begin = np.full(size, -np.inf)
     np.maximum.at(begin, meeting, clocks.end - (rows.end - rows.start))
-    found: F64 = np.maximum(measured - begin, 0.0) + max(TOGETHER_NS, np.nan_to_num(clocks.residual_ns))
+    found: F64 = np.maximum(measured - begin, 0.0) + max(TOGETHER_NS, clocks.unsure_ns)
     return found
 
 
 def _transfers(rows: AllRows, meeting: I64, size: int, members: I64) -> F64:
-    """From the last member's beginning to the end: the shortest that any member saw. Where the last member's
-    row is missing that would be waiting: no more then than its like usually takes."""
+    """From the last member's beginning to the end: the shortest that any member saw. Where the last member is
+    not here that would be waiting: no more then than its like usually takes, in its group or, where only one
+    of the group is here, in others."""
     shortest = np.full(size, np.inf)
     np.minimum.at(shortest, meeting, rows.end - rows.start)
-    group, kind, nbytes = (np.zeros(size, np.int64) for _ in range(3))
-    for column, of in ((group, rows.group), (kind, rows.kind), (nbytes, rows.nbytes)):
-        column[meeting] = of
-    _, like = np.unique(np.stack([group, kind, nbytes]), axis=1, return_inverse=True)
-    like = like.reshape(-1)
+    group = np.zeros(size, np.int64)
+    group[meeting] = rows.group
+    like = _like(rows, meeting, size)
+    told = np.array(rows.sizes, np.int64)[group]
+    found = _as_usual(shortest, members, told, _numbered(like, group))
+    found = np.where(members > 1, found, _as_usual(found, members, told, like))
+    return np.where(np.isfinite(found), found, 0.0)
+
+
+def _as_usual(shortest: F64, members: I64, told: I64, like: I64) -> F64:
+    """Where members are not here no longer than those take in the median of whose like most are."""
     most = np.zeros(int(like.max(initial=0)) + 1, np.int64)
     np.maximum.at(most, like, members)
-    short = np.flatnonzero((members < most[like]) & (members > 0))
-    order = np.lexsort((shortest, like))
-    whole = order[members[order] == most[like[order]]]
-    for one in np.unique(like[short]).tolist():
-        usual = shortest[whole[like[whole] == one]]
-        mine = short[like[short] == one]
-        shortest[mine] = np.minimum(shortest[mine], np.median(usual))
-    return np.where(np.isfinite(shortest), shortest, 0.0)
+    fullest = members == most[like]
+    usual = medians(shortest[fullest], like[fullest], len(most))
+    found: F64 = np.where(
+        members >= np.maximum(told, most[like]), shortest, np.minimum(shortest, usual[like])
+    )
+    return found

@@ -21,9 +21,10 @@ def stage_times(job: RanksJob, layout: Layout, on_device: bool = False) -> F64:
     step = job.step_of[job.schedule.meeting]
     found = np.zeros((layout.stages, len(job.steps)))
     for at, number in enumerate(job.steps.tolist()):
-        mine = is_layers & (step == number)
+        here = job.here[:, at]
+        mine = is_layers & (step == number) & here[job.rows.rank]
         spent = np.bincount(layout.stage[job.rows.rank[mine]], work[mine], minlength=layout.stages)
-        found[:, at] = spent / np.bincount(layout.stage, minlength=layout.stages)
+        found[:, at] = spent / np.maximum(np.bincount(layout.stage[here], minlength=layout.stages), 1)
     return found
 
 

@@ -20,6 +20,7 @@ from findwall.model.summaries.rank_summary import (
     RankSummary,
     grained,
 )
+from findwall.ranks.issue_times import issue_times, lost_work
 from findwall.ranks.own_progress import (
     OwnClock,
     asked_at,
@@ -125,11 +126,12 @@ def _messages(
 ) -> tuple[tuple[Label, ...], Messages, OwnClock, I64]:
     events = timeline.events
     start, end = grained(events.start[rows]), grained(events.end[rows])
-    launch = links.launch[rows]
-    launched = np.where(launch >= 0, grained(events.start[np.maximum(launch, 0)]), start)
+    launched = grained(issue_times(timeline, links, rows))
     work = union(grained(events.start[work_rows]), grained(events.end[work_rows]))
-    issued = _issued(timeline, links, work_rows)
-    asked = asked_at(end, grained(events.start[work_rows]), issued, _blocked(timeline))
+    issued, begin = issue_times(timeline, links, work_rows), grained(events.start[work_rows])
+    lost, at_latest = lost_work(timeline, links, issued, begin)
+    every = np.concatenate([lost, issued]), np.concatenate([at_latest, begin])
+    asked = asked_at(end, every[1], every[0], _blocked(timeline))
     waits = _host_waits(host, work, start, end) if by_host else waits_of(start, end, work, asked)
     own = OwnClock(int(events.start.min()), waits)
     since, until = idle_beside(start, end, work, asked)
@@ -155,11 +157,6 @@ def _messages(
         **spent,
     )
     return labels, messages.take(order), own, order
-
-
-def _issued(timeline: Timeline, links: Links, rows: I64) -> I64:
-    launch = links.launch[rows]
-    return np.where(launch >= 0, timeline.events.start[np.maximum(launch, 0)], timeline.events.start[rows])
 
 
 def _blocked(timeline: Timeline) -> Intervals:
@@ -224,6 +221,7 @@ def _labels(timeline: Timeline, links: Links, rows: I64, by_host: bool) -> tuple
             -1 if np.isnan(size) else int(size),
             -1,
             int(events.thread[row] if by_host else events.stream[row]),
+            (extra.group_size if extra is not None else None) or -1,
         )
         found.append(known.setdefault(label, len(known)))
     return tuple(known), np.array(found, np.int64)

@@ -18,7 +18,7 @@ from findwall.ranks.matching import OUTLYING
 from findwall.ranks.peers import Peers
 from findwall.ranks.ranks_job import RanksJob
 from findwall.ranks.stage_work import stage_times
-from findwall.ranks.what_ifs import Question, What, ask, own_by_step
+from findwall.ranks.what_ifs import Question, What, ask
 
 # Of jobs in which nobody is late so many may have somebody who seems to be, before it is asked what that
 # would save: most of them save nothing. Two steps, the fewest that tell anything, can be no surer. Chosen
@@ -53,18 +53,19 @@ class Found(msgspec.Struct, frozen=True):
 
 def find_suspects(job: RanksJob, peers: list[Peers], layout: Layout) -> Found:
     candidates = [
-        *_ranks(job, layout),
-        *_nodes(job, layout),
+        *_ranks(job, peers),
+        *_nodes(job, peers, layout),
         *_stages(job, layout),
         *_links(job),
     ]
     everyone = Question("all", -1, ranks=np.arange(job.rows.ranks))
     answers = ask(job, peers, layout, [everyone, *(one.question for one in candidates)])
-    step = float(answers.now.mean())
-    saved = answers.saved[1:]
-    order = np.argsort(-saved.mean(axis=1), kind="stable") if len(saved) else np.zeros(0, np.int64)
+    step = float(np.nanmean(answers.now))
+    known = np.array([~np.isnan(one.excess) for one in candidates]).reshape(len(candidates), -1)
+    saved = np.where(known, answers.saved[1:], np.nan) if candidates else answers.saved[1:]
+    order = np.argsort(-np.nanmean(saved, axis=1), kind="stable") if len(saved) else np.zeros(0, np.int64)
     ordered = tuple(candidates[at] for at in order.tolist())
-    found = Found(ordered, saved[order], step, max(float(answers.saved[0].mean()), 0.0), -1)
+    found = Found(ordered, saved[order], step, max(float(np.nanmean(answers.saved[0])), 0.0), -1)
     unsure = OUTLYING * float(np.nan_to_num(job.clocks.residual_ns))
     return msgspec.structs.replace(found, named=_named(found, unsure))
 
@@ -78,24 +79,23 @@ def _named(found: Found, unsure: float) -> int:
         if one.chance is not None
         and one.chance <= CHANCE_ALLOWED
         and chance_of(found.saved[at]) <= CHANCE_ALLOWED
-        and found.saved[at].mean() >= WORTH_IT * found.step
+        and np.nanmean(found.saved[at]) >= WORTH_IT * found.step
         and np.nanmean(one.excess) > unsure
     ]
     if not sure:
         return -1
-    most = max(float(found.saved[at].mean()) for at in sure)
-    enough = [at for at in sure if found.saved[at].mean() >= NEARLY_ALL * most]
+    most = max(float(np.nanmean(found.saved[at])) for at in sure)
+    enough = [at for at in sure if np.nanmean(found.saved[at]) >= NEARLY_ALL * most]
     return min(enough, key=lambda at: (SIZES.index(found.candidates[at].question.what), at))
 
 
-def _candidates(questions: list[Question], excess: F64) -> list[Candidate]:
+def _candidates(job: RanksJob, questions: list[Question], excess: F64) -> list[Candidate]:
     """Those that are furthest behind, each with the chance that one of so many would be."""
-    if excess.shape[1] == 0:
-        return []
+    excess = np.where(job.counts, excess, np.nan)
     known = np.maximum((~np.isnan(excess)).sum(axis=1), 1)
     mean: F64 = np.nansum(excess, axis=1) / known
     furthest = np.argsort(-mean, kind="stable")[:ASKED_ABOUT].tolist()
-    several = excess.shape[1] > 1
+    several = int(job.counts.sum()) > 1
     return [
         Candidate(
             questions[at],
@@ -107,15 +107,18 @@ def _candidates(questions: list[Question], excess: F64) -> list[Candidate]:
     ]
 
 
-def excess_of_ranks(job: RanksJob, layout: Layout) -> F64:
-    """How much longer the own work of each rank takes than its peers' in each step; NaN where it is alone."""
-    own = own_by_step(job)
-    found = np.full(own.shape, np.nan)
-    for stage in range(layout.stages):
-        mine = np.flatnonzero(layout.stage == stage)
-        if len(mine) > 1:
-            found[mine] = own[mine] - others_median(own[mine])
-    return found
+def excess_of_ranks(job: RanksJob, peers: list[Peers]) -> F64:
+    """How much longer the own work of each rank takes than its peers' in each step; NaN where it is alone, or
+    its recording does not hold the step."""
+    found = np.full(job.here.shape, np.nan)
+    for one in peers:
+        if len(one.ranks) > MANY_PEERS:  # of many, leaving one out changes nothing
+            found[one.ranks] = one.lateness_by_step(one.usual(), job.steps)
+        elif len(one.ranks) > 1:
+            for place, rank in enumerate(one.ranks.tolist()):
+                usual = one.usual(one.ranks[place : place + 1])
+                found[rank] = one.lateness_by_step(usual, job.steps)[place]
+    return np.where(job.here, found, np.nan)
 
 
 def others_median(values: F64) -> F64:
@@ -138,21 +141,22 @@ def _median(values: F64) -> F64:
     return found
 
 
-def _ranks(job: RanksJob, layout: Layout) -> list[Candidate]:
+def _ranks(job: RanksJob, peers: list[Peers]) -> list[Candidate]:
     questions = [Question("rank", rank, ranks=np.array([rank])) for rank in range(job.rows.ranks)]
-    return _candidates(questions, excess_of_ranks(job, layout))
+    return _candidates(job, questions, excess_of_ranks(job, peers))
 
 
-def _nodes(job: RanksJob, layout: Layout) -> list[Candidate]:
+def _nodes(job: RanksJob, peers: list[Peers], layout: Layout) -> list[Candidate]:
     if layout.nodes < 2:
         return []
-    own, members = own_by_step(job), [np.flatnonzero(layout.node == at) for at in range(layout.nodes)]
-    for stage in range(layout.stages):
-        mine = layout.stage == stage
-        own[mine] -= _median(own[mine])
-    nodes = np.stack([_median(own[mine]) for mine in members])
+    late = np.full(job.here.shape, np.nan)
+    for one in peers:
+        late[one.ranks] = one.lateness_by_step(one.usual(), job.steps)
+    late[~job.here] = np.nan
+    members = [np.flatnonzero(layout.node == at) for at in range(layout.nodes)]
+    nodes = np.stack([_median(late[mine]) for mine in members])
     questions = [Question("node", at, ranks=mine) for at, mine in enumerate(members)]
-    return _candidates(questions, nodes - others_median(nodes))
+    return _candidates(job, questions, nodes - others_median(nodes))
 
 
 def _stages(job: RanksJob, layout: Layout) -> list[Candidate]:
@@ -170,7 +174,7 @@ def _stages(job: RanksJob, layout: Layout) -> list[Candidate]:
         Question("stage", stage, ranks=np.flatnonzero(layout.stage == stage))
         for stage in range(layout.stages)
     ]
-    return _candidates(every, excess)[:1]
+    return _candidates(job, every, excess)[:1]
 
 
 def _links(job: RanksJob) -> list[Candidate]:
@@ -184,7 +188,7 @@ def _links(job: RanksJob) -> list[Candidate]:
             Question("link", group, _members(job, mine), mine, usual[at])
             for at, (group, mine) in enumerate(zip(like, groups, strict=True))
         ]
-        found += _candidates(questions, times - others_median(times))
+        found += _candidates(job, questions, times - others_median(times))
     return sorted(found, key=lambda one: -float(np.nanmean(one.excess)))[:ASKED_ABOUT]
 
 
@@ -199,7 +203,8 @@ def _alike(job: RanksJob) -> list[list[int]]:
         if not name or not mine.any():
             continue
         sent = {(int(kind), int(size)) for kind, size in zip(rows.kind[mine], rows.nbytes[mine], strict=True)}
-        found.setdefault((*sorted(sent), (-1, len(np.unique(rows.rank[mine])))), []).append(group)
+        size = rows.sizes[group] if rows.sizes[group] > 0 else len(np.unique(rows.rank[mine]))
+        found.setdefault((*sorted(sent), (-1, size)), []).append(group)
     return [like for like in found.values() if len(like) > 1]
 
 

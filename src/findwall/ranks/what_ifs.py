@@ -43,7 +43,7 @@ class Answers(msgspec.Struct, frozen=True):
 
 
 def ask(job: RanksJob, peers: list[Peers], layout: Layout, questions: list[Question]) -> Answers:
-    now = np.diff(job.step_ends(job.play()[0]), axis=1)
+    now = _steps(job, job.play()[0])
     found = [np.zeros((0, now.shape[1]))]
     several = max(int(TOGETHER_BYTES // (24 * max(len(job.rows), 1))), 1)
     for at in range(0, len(questions), several):
@@ -51,8 +51,13 @@ def ask(job: RanksJob, peers: list[Peers], layout: Layout, questions: list[Quest
         own = [_own_times(job, peers, layout, one) for one in part]
         transfer = np.stack([_transfers(job, one) for one in part])
         end, _ = job.play(np.stack([one[0] for one in own]), np.stack([one[1] for one in own]), transfer)
-        found.append(np.diff(job.step_ends(end), axis=1))
+        found.append(_steps(job, end))
     return Answers(now, np.concatenate(found))
+
+
+def _steps(job: RanksJob, end: F64) -> F64:
+    """How long each step takes; NaN where it tells nothing."""
+    return np.where(job.counts, np.diff(job.step_ends(end), axis=1), np.nan)
 
 
 def _transfers(job: RanksJob, question: Question) -> F64:

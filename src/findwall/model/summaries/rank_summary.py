@@ -32,6 +32,7 @@ class Label(msgspec.Struct, frozen=True):
     nbytes: int = -1  # of the message; -1 unknown
     peer: int = -1  # the rank at the other end of a send or receive; -1 unknown
     stream: int = 0  # of the rank's own: what runs on one runs in order
+    size: int = -1  # how many ranks are in the group; -1 unknown
 
     @property
     def is_pair(self) -> bool:
