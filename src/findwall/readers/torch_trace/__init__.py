@@ -154,4 +154,4 @@ def _one_rank(path: Path, progress: Progress | None, workers: int | None, allowa
     return Run("torch-trace", (str(path),), (Rank(timeline.header.rank or 0, timeline),))
 
 
-READER = Reader("torch-trace", _accepts, _one_rank)
+READER = Reader("torch-trace", _accepts, _one_rank, streams=True)
