@@ -32,6 +32,7 @@ def read(
     ncu: str | PathLike[str] | None = None,
     execution: str | PathLike[str] | None = None,
     gpu: str | None = None,
+    ray: str | None = None,
 ) -> Diagnosis:
     """The Diagnosis of a trace, an export, a folder of ranks, a run folder, what Nsight Compute counted, or a
     memory snapshot.
@@ -44,10 +45,11 @@ def read(
     `ncu` is a file of Nsight Compute: bytes it counted of these kernels replace those worked out from shapes.
     `execution` is a file of torch's ExecutionTraceObserver, of the same job: who reads what each op makes.
     `gpu` names the device where the file does not, as in "NVIDIA H200".
+    `ray` is the address of a Ray cluster that reads the ranks' files, each where a task of it runs.
     """
     from findwall import notebook
 
-    _, found = look(paths, step_ms, ceilings, progress, max_memory, what_if, ncu, execution, gpu)
+    _, found = look(paths, step_ms, ceilings, progress, max_memory, what_if, ncu, execution, gpu, ray)
     return notebook.shown(found.diagnosis)
 
 
@@ -61,6 +63,7 @@ def look(
     ncu: str | PathLike[str] | None = None,
     execution: str | PathLike[str] | None = None,
     gpu: str | None = None,
+    ray: str | None = None,
 ) -> tuple[Run, Examined]:
     """The same, with the run and the facts that the Diagnosis rests on: what is drawn is taken from them."""
     from findwall.examine import look_into
@@ -70,14 +73,17 @@ def look(
     from findwall.ncu.ncu_reader import counted_with
     from findwall.readers import open_run
     from findwall.readers.observed_steps import observed_with
+    from findwall.readers.remote_paths import place
 
     if what_if is not None:
         parse(what_if)  # what cannot be asked is refused before minutes of reading
     several = [paths] if isinstance(paths, str | PathLike) else list(paths)
     measured = load_ceilings(Path(ceilings)) if ceilings is not None else None
     named = ceilings_of(gpu) if gpu is not None else None
-    given = [Path(path) for path in several]
-    run = open_many(given, progress, max_memory) or open_run(given, progress=progress, max_memory=max_memory)
+    given = [place(path) for path in several]
+    run = open_many(given, progress, max_memory, ray) or open_run(
+        given, progress=progress, max_memory=max_memory
+    )
     if ncu is not None:
         run = counted_with(run, Path(ncu), max_memory)
     if execution is not None:

@@ -7,13 +7,13 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from trace_samples import HEADER, complete, dump
+from trace_samples import HEADER, complete, dump, modern
 
 from findwall.cli.read import bytes_of
 from findwall.errors import InputError
 from findwall.readers import allowance, open_run
 from findwall.readers.allowance import GIB, MIB, ROW_BYTES, Allowance
-from findwall.readers.torch_trace import many_names, read_trace
+from findwall.readers.torch_trace import assembling, many_names, read_trace, text_blocks
 
 
 def kernels(count: int, name: str = "k") -> bytes:
@@ -51,6 +51,39 @@ def test_long_text_with_few_events_is_refused(tmp_path: Path, monkeypatch: pytes
     path.write_bytes(gzip.compress(b'{"traceEvents":[' + arrows + kernels(1)[16:], compresslevel=1))
     with pytest.raises(InputError, match="hardly a trace"):
         read_trace(path)
+
+
+def test_text_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allowance, "MOST_TEXT_BYTES", 1000)
+    path = tmp_path / "trace.json"
+    path.write_bytes(kernels(100))
+    with pytest.raises(InputError, match="more than 0 MiB of text"):
+        read_trace(path)
+
+
+@pytest.mark.parametrize("order", ["as written", "device first", "backwards"])
+def test_of_a_long_recording_the_first_part_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    rows = modern(steps=40)
+    if order == "device first":
+        rows.sort(key=lambda row: str(row.get("cat")) != "kernel")
+    elif order == "backwards":
+        rows.reverse()
+    path = tmp_path / "trace.json"
+    path.write_bytes(dump(rows, HEADER))
+    whole = read_trace(path)
+    monkeypatch.setattr(assembling, "MOST_ROWS", 100)
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 2000)
+    monkeypatch.setattr(text_blocks, "_TAIL_BYTES", 200)
+    allowed = Allowance()
+    part = read_trace(path, workers=0, allowance=allowed)
+    until = int(part.events.start.max())
+    assert 20 <= len(part.events) <= 100
+    assert len(part.events) == int((whole.events.start <= until).sum())
+    assert part.quality.ignored[assembling.LATER] == whole.quality.kept - part.quality.kept
+    assert allowed.rows == whole.quality.kept and allowed.taken < 120 * ROW_BYTES + 100_000
+    assert any("The recording is long" in note for note in part.quality.notes)
 
 
 def test_an_endless_blank_is_refused(tmp_path: Path) -> None:

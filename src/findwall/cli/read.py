@@ -1,9 +1,12 @@
 """Name the wall of a job from files that exist already.
 
 PATH is a torch.profiler trace (.json, .json.gz, .json.zst), an Nsight Systems export (.sqlite), a folder of
-them (one a rank), several of these, a run folder that `findwall run` wrote, what Nsight Compute counted
-(`ncu --csv`, or its report), or a memory snapshot of torch (.pickle, .pickle.gz). Without one it is the
-newest run in findwall-runs. Needs no GPU and no torch.
+them (one a rank), several of these (traces also at s3://, gs:// and the like), a run folder that `findwall
+run` wrote, what Nsight Compute counted (`ncu --csv`, or its report), or a memory snapshot of torch (.pickle,
+.pickle.gz). Without one it is the newest run in findwall-runs. Needs no GPU and no torch.
+
+Traces at an address need fsspec (pip install 'findwall[remote]') and are streamed, never stored here; --ray
+needs ray (pip install 'findwall[ray]'), and findwall on each machine of the cluster.
 
 Exits 3 if --fail-wall is given and that wall or cause is the verdict; else 0.
 """
@@ -73,6 +76,11 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(?:([KMGT])(?:i?B)?|B)?", re.IG
     metavar="DIR",
     help="Write a summary of each rank there, a few kilobytes each: `read` takes them in place of traces.",
 )
+@click.option(
+    "--ray",
+    metavar="ADDRESS",
+    help="Read the ranks' files on the Ray cluster there, as in auto or 10.0.0.1:6379.",
+)
 @click.option("--brief", "is_brief", is_flag=True, help="Show only the verdict and what to try.")
 @click.option(
     "--top", type=click.IntRange(min=1), metavar="N", help="Add a table of the N longest ops and kernels."
@@ -103,6 +111,7 @@ def command(
     ncu: str | None,
     execution: str | None,
     summaries: str | None,
+    ray: str | None,
     is_brief: bool,
     top: int | None,
     json_target: str | None,
@@ -112,7 +121,7 @@ def command(
 ) -> int:
     _check_step(step_ms)
     if summaries is not None:
-        return _summarise(paths, Path(summaries))
+        return _summarise(paths, summaries, ray)
     from findwall.cli.around.gate import WallGate
     from findwall.cli.around.newest import resolve
     from findwall.cli.report import check_trace_name
@@ -128,6 +137,7 @@ def command(
         "what_if": what_if,
         "ncu": ncu,
         "execution": execution,
+        "ray": ray,
     }
     chosen, which = resolve(paths)
     if which:
@@ -149,17 +159,19 @@ def command(
     return 0 if judged is None else judged.code
 
 
-def _summarise(paths: tuple[str, ...], folder: Path) -> int:
+def _summarise(paths: tuple[str, ...], target: str, ray: str | None) -> int:
     """Where the traces lie: what they say together is read from all summaries then."""
     from findwall.cli.around.newest import resolve
     from findwall.cli.around.progress import progress_bar
     from findwall.examine.many_ranks import write_summaries
+    from findwall.readers.remote_paths import place
 
+    folder = place(target)
     chosen, which = resolve(paths)
     if which:
         say(which)
     with progress_bar("reading") as progress:
-        written, refused = write_summaries([Path(path) for path in chosen], folder, progress)
+        written, refused = write_summaries([place(path) for path in chosen], folder, progress, ray)
     for reason in refused:
         say(f"left out: {reason}")
     count = "1 summary" if len(written) == 1 else f"{len(written)} summaries"

@@ -21,6 +21,7 @@ from findwall.ranks.waits_seen import waits_in
 from findwall.readers import open_run
 from findwall.readers.rank_summaries import write_summary
 from findwall.readers.reader import Progress
+from findwall.readers.remote_paths import place
 
 # From here on a folder is reduced rank by rank: fewer are read whole in about the time that it takes to start
 # processes. Chosen by hand.
@@ -29,13 +30,32 @@ REFUSED_NAMED = 5  # of files that could not be read, one note each
 
 
 def open_many(
-    paths: list[Path], progress: Progress | None = None, max_memory: int | None = None
+    paths: list[Path],
+    progress: Progress | None = None,
+    max_memory: int | None = None,
+    ray: str | None = None,
 ) -> Run | None:
-    """The run of many ranks; None where there are few, or where they do not say which ranks they are."""
-    files = files_of(paths)
-    if len(files) < MANY_RANKS:
+    """The run of many ranks; None where there are few, or where they do not say which ranks they are.
+
+    `ray`: the address of a cluster to reduce them on, however few.
+    """
+    files, least = files_of(paths), MANY_RANKS if ray is None else 2
+    if len(files) < least:
         return None
-    return run_of(paths, list(reduce_all(files, worker_count(), progress)), max_memory)
+    return run_of(paths, reduce_files(files, progress, ray), max_memory, least)
+
+
+def reduce_files(files: list[Path], progress: Progress | None, ray: str | None) -> list[Reduced]:
+    """Each file's summary, or why there is none: by this machine's cores, or on a cluster."""
+    if ray is None:
+        return list(reduce_all(files, worker_count(), progress))
+    from findwall.ranks.ray_mapping import reduce_on_ray  # no other way needs it
+
+    found = list(reduce_on_ray(files, ray, progress))
+    if not any(one.raw for one in found) and any(one.refused for one in found):
+        reason = next(one.refused for one in found if one.refused)
+        raise InputError(reason, "Each machine of the cluster needs findwall, and must see these files.")
+    return found
 
 
 def worker_count() -> int:
@@ -58,14 +78,16 @@ def files_of(paths: list[Path]) -> list[Path]:
     return found
 
 
-def run_of(paths: list[Path], found: list[Reduced], max_memory: int | None) -> Run | None:
+def run_of(
+    paths: list[Path], found: list[Reduced], max_memory: int | None, least: int = MANY_RANKS
+) -> Run | None:
     made = [(one.path, summary) for one in found if (summary := one.summary) is not None]
     summaries = [summary for _, summary in made]
-    if len(made) < MANY_RANKS or any(one.rank is None or one.world_size is None for one in summaries):
+    if len(made) < least or any(one.rank is None or one.world_size is None for one in summaries):
         return None
     _refuse_strangers(summaries)
     at = _speaker(summaries)
-    whole = open_run([Path(made[at][0])], max_memory=max_memory)
+    whole = open_run([place(made[at][0])], max_memory=max_memory)
     others = tuple(
         Rank(one.rank or 0, device_name=one.device_name, summary=one)
         for place, one in enumerate(summaries)
@@ -109,10 +131,10 @@ def _speaker(summaries: list[RankSummary]) -> int:
 
 
 def write_summaries(
-    paths: list[Path], folder: Path, progress: Progress | None = None
+    paths: list[Path], folder: Path, progress: Progress | None = None, ray: str | None = None
 ) -> tuple[list[Path], list[str]]:
     """Each rank's summary into a file of its own: these, and what could not be read."""
-    found = list(reduce_all(files_of(paths), worker_count(), progress))
+    found = reduce_files(files_of(paths), progress, ray)
     refused = [one.refused for one in found if one.refused]
     written = [
         write_summary(summary, folder, at)

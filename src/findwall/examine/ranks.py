@@ -27,10 +27,10 @@ SLOW_LINK_SHARE = 0.5  # of the link's measured rate: a transfer below it is slo
 def compare_ranks(ranks: list[Facts], others: list[RankSummary] | None = None) -> RankFindings | None:
     """What the ranks say together: those whose facts are here, and `others` of whom there are summaries. None
     where there are not two ranks."""
+    if len(ranks) + len(others or []) < 2:
+        return None
     made = [summarise_rows(facts.whole.timeline, facts.rank.number, _lines(facts)) for facts in ranks]
     summaries = [*(one[0] for one in made), *(others or [])]
-    if len(summaries) < 2:
-        return None
     compared = compare(summaries)
     by_host = all(one.by_host for one in summaries)
     return RankFindings(

@@ -43,7 +43,7 @@ def reduce_all(paths: list[Path], workers: int, progress: Progress | None = None
     if workers < 2 or len(paths) < 2:
         for done, path in enumerate(paths, 1):
             yield reduced(path)
-            _tell(progress, done, len(paths))
+            tell(progress, done, len(paths))
         return
     idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
     workers = min(workers, len(paths))
@@ -61,13 +61,13 @@ def reduce_all(paths: list[Path], workers: int, progress: Progress | None = None
         with ThreadPoolExecutor(workers) as threads:
             for done, found in enumerate(threads.map(one, paths), 1):
                 yield found
-                _tell(progress, done, len(paths))
+                tell(progress, done, len(paths))
     finally:
         for _ in range(workers):
             idle.get().end()
 
 
-def _tell(progress: Progress | None, done: int, of: int) -> None:
+def tell(progress: Progress | None, done: int, of: int) -> None:
     if progress is not None:
         progress(done, of)
 
@@ -152,10 +152,12 @@ def reduced(path: Path) -> Reduced:
 
 def serve() -> None:
     """What a worker does until nobody asks any more."""
+    from findwall.readers.remote_paths import place
+
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints does not reach the answers
     while (raw := _receive(requests)) is not None:
-        _send(answers, msgspec.msgpack.encode(reduced(Path(os.fsdecode(raw)))))
+        _send(answers, msgspec.msgpack.encode(reduced(place(os.fsdecode(raw)))))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """How much memory and text reading may take: a file of a megabyte can unpack to events without end.
 
 Half a trace is no honest answer: the profiler writes the host's rows first and the device's last, so the
-first part of a file would look like a job that never used its device. What does not fit is refused.
+first part of a file would look like a job that never used its device. What does not fit is refused. (The
+first part of a *recording*, host and device, is a shorter recording: torch's traces are cut to one.)
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ COPIES_OF_TEXT = 3  # it is held as it came, as an object, and once while being 
 # events is none. Both chosen by hand.
 FREE_TEXT_BYTES = GIB
 TEXT_A_ROW_BYTES = 4096
+# Of a trace that is longer than what is held of it, the rest is gone through all the same. Twenty minutes of
+# two cores; chosen by hand.
+MOST_TEXT_BYTES = 64 * GIB
 # Characters of one text: an op with the sizes of a thousand tensors is half as long. Whoever searches a name
 # for words is not kept by a file that somebody put there.
 LONGEST_TEXT = 1 << 16
@@ -57,6 +61,10 @@ class Allowance:
                 f"{path} holds more events than {_size(self.memory)} of memory can take: reading stopped "
                 f"after {self.rows:,} of them.",
                 _HINT.format(more),
+            )
+        if self.text > MOST_TEXT_BYTES:
+            raise InputError(
+                f"{path} holds more than {_size(MOST_TEXT_BYTES)} of text.", "Record fewer steps."
             )
         if self.text > FREE_TEXT_BYTES + TEXT_A_ROW_BYTES * self.rows:
             raise InputError(

@@ -18,6 +18,7 @@ from findwall.readers.allowance import Allowance
 from findwall.readers.capture_traces import captures_beside, of_rank
 from findwall.readers.one_job import Identity, identify, strangers
 from findwall.readers.reader import Progress, reader_of
+from findwall.readers.remote_paths import RemotePath
 
 _HINT = (
     "Give a trace of torch.profiler, an Nsight Systems export, a folder of them, or a findwall run folder."
@@ -111,7 +112,8 @@ def open_run(
     timelines = sorted(gathered.ranks, key=_rank_order)
     summaries = sorted(gathered.summaries, key=lambda rank: rank.number)
     _refuse_doubles(timelines, summaries)
-    captures, unreadable = captures_beside(paths, progress, workers, allowance)
+    here = [path for path in paths if not isinstance(path, RemotePath)]
+    captures, unreadable = captures_beside(here, progress, workers, allowance)
     gathered.refused += unreadable
     ranks = (
         Rank(number, timeline, of_rank(captures, timeline.header.rank))

@@ -8,6 +8,7 @@ from findwall.errors import InputError
 from findwall.model.measured_run import Rank, Run
 from findwall.model.summaries.rank_summary import MAGIC, RankSummary, decode, encode
 from findwall.readers.allowance import Allowance
+from findwall.readers.raw_file import RawFile
 from findwall.readers.reader import Progress, Reader
 
 SUFFIX = ".fwrank"
@@ -20,13 +21,15 @@ def accepts(path: Path, head: bytes | None) -> bool:
 
 
 def read_summary(path: Path) -> RankSummary:
+    source, parts = RawFile(path), []
     try:
-        if path.stat().st_size > LARGEST_BYTES:
-            raise InputError(f"{path} is too large for a rank summary.", "Write it again.")
-        raw = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}.", "Check the path.") from error
-    return decode(raw, str(path))
+        while part := source.read():
+            parts.append(part)
+            if source.consumed > LARGEST_BYTES:
+                raise InputError(f"{path} is too large for a rank summary.", "Write it again.")
+    finally:
+        source.close()
+    return decode(b"".join(parts), str(path))
 
 
 def write_summary(summary: RankSummary, folder: Path, place: int) -> Path:
@@ -47,4 +50,4 @@ def read(path: Path, progress: Progress | None, workers: int | None, allowance: 
     return Run(KIND, (str(path),), (rank,))
 
 
-READER = Reader(KIND, accepts, read)
+READER = Reader(KIND, accepts, read, streams=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from findwall.errors import InputError
+from findwall.readers.remote_paths import RemotePath, RemoteStream
 
 GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _READ_BYTES = 1 << 18  # a read; chosen by hand
@@ -26,8 +27,14 @@ class RawFile:
         self.path = path
         self.notes: list[str] = []
         self.cut_off = False
-        self.descriptor, self.size = _open(path)
-        self.is_pipe = self.size is None
+        self._remote: RemoteStream | None = None
+        self.descriptor = -1
+        if isinstance(path, RemotePath):
+            self._remote = path.stream()
+            self.size = self._remote.size
+        else:
+            self.descriptor, self.size = _open(path)
+        self.is_pipe = self._remote is None and self.size is None
         self._pending = b""
         self.consumed = 0  # bytes of the file itself, for the progress bar
         self._heard = False
@@ -44,7 +51,7 @@ class RawFile:
     @property
     def seekable(self) -> bool:
         """Plain text in a real file: blocks can be fetched by their place."""
-        return self.is_plain and not self.is_pipe
+        return self.is_plain and not self.is_pipe and self._remote is None
 
     def fetch(self, offset: int, length: int) -> bytes:
         """Bytes by place; fewer if the file is shorter."""
@@ -89,13 +96,16 @@ class RawFile:
         self.notes.append(f"{what}; what came before is used.")
 
     def close(self) -> None:
-        os.close(self.descriptor)
+        if self._remote is not None:
+            self._remote.close()
+        else:
+            os.close(self.descriptor)
 
     def _raw(self, count: int) -> bytes:
         if self.is_pipe:
             self._wait()
         try:
-            data = os.read(self.descriptor, count)
+            data = self._remote.read(count) if self._remote else os.read(self.descriptor, count)
         except OSError as error:
             raise InputError(f"{self.path} cannot be read: {error.strerror}.") from error
         self.consumed += len(data)

@@ -13,6 +13,7 @@ import msgspec
 
 from findwall.model.measured_run import Run
 from findwall.readers.allowance import Allowance
+from findwall.readers.remote_paths import RemotePath
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all (0 if not known)
 # Formats that have a room of their own.
@@ -30,6 +31,7 @@ class Reader(msgspec.Struct, frozen=True):
     # On so many workers, within what is allowed; raises InputError.
     read: Callable[[Path, Progress | None, int | None, Allowance], Run]
     alone: bool = False  # a path is a whole job, and nothing else is read with it
+    streams: bool = False  # reads a file forward once, so that it may lie elsewhere
 
 
 @cache
@@ -44,11 +46,18 @@ def all_readers() -> tuple[Reader, ...]:
 
 def reader_of(path: Path) -> Reader | None:
     """Who can read this; None where nobody can."""
+    readers = all_readers()
+    if isinstance(path, RemotePath):
+        if path.is_dir():
+            return None
+        readers = tuple(reader for reader in readers if reader.streams)
     head = _first_bytes(path)
-    return next((reader for reader in all_readers() if reader.accepts(path, head)), None)
+    return next((reader for reader in readers if reader.accepts(path, head)), None)
 
 
 def _first_bytes(path: Path) -> bytes | None:
+    if isinstance(path, RemotePath):
+        return path.head(_HEAD)
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             return None

@@ -1,7 +1,8 @@
 """torch.profiler traces (Chrome trace JSON), any generation, any vendor.
 
 The file is streamed in blocks, the blocks are decoded over the cores into columns, and the columns
-become one timeline. Memory follows the columns, not the file.
+become one timeline. Memory follows the columns, not the file, and of more rows than a few hundred megabytes
+hold the first part of the recording is read.
 """
 
 from __future__ import annotations
@@ -154,4 +155,4 @@ def _one_rank(path: Path, progress: Progress | None, workers: int | None, allowa
     return Run("torch-trace", (str(path),), (Rank(timeline.header.rank or 0, timeline),))
 
 
-READER = Reader("torch-trace", _accepts, _one_rank)
+READER = Reader("torch-trace", _accepts, _one_rank, streams=True)

@@ -31,9 +31,15 @@ from findwall.readers.torch_trace.columns import CHUNK_COLUMNS, DETAIL_FIELDS, C
 from findwall.readers.torch_trace.device_tracks import check_devices, settle_tracks
 from findwall.readers.torch_trace.many_names import fold_names
 from findwall.readers.torch_trace.row_order import canonical_order, first_seen
+from findwall.units import NS_PER_S
 
 _DAY_NS = 24 * 3600 * 10**9
 _TABLES = ("name", "thread", "inputs", "launch", "extra")
+# Rows of one file held at a time: with them reading and analysing stay below 400 MB. Of more, the first part
+# of the recording is read: whatever began before one moment, on the host and on the device. Its hundreds of
+# steps say no less than thousands would. Calibrated on the peak of the process tree, benchmarks/ingest.py.
+MOST_ROWS = 1_500_000
+LATER = "later than what was read"
 
 
 class Assembler:
@@ -51,9 +57,42 @@ class Assembler:
         self._repaired = 0
         self._folded: list[str] = []  # notes on names that were too many
         self._new_text = 0  # bytes, of the tables' entries that the last chunk brought
+        self._held = 0  # rows
+        self._until: int | None = None  # what begins later is not held
 
     def add(self, chunk: Chunk) -> tuple[int, int]:
-        """Take over a chunk's rows, its ids translated; how many these are, and the memory they will take."""
+        """Take over a chunk's rows, its ids translated; how many it had, and the memory they will take: less
+        than nothing where rows had to go."""
+        rows, before = len(chunk.columns["start"]) + chunk.rows_beside, self._held
+        if self._until is not None:
+            self._ignored[LATER] += chunk.keep_before(self._until)
+        entries = self._take_over(chunk)
+        if self._held > MOST_ROWS:
+            self._shorten()
+        return rows, ROW_BYTES * (
+            self._held - before
+        ) + ENTRY_BYTES * entries + COPIES_OF_TEXT * self._new_text
+
+    def _shorten(self) -> None:
+        """Hold what began in the first half of what is held."""
+        starts = np.concatenate(self._columns["start"] or [np.empty(0, np.int64)])
+        times = np.concatenate(
+            [starts, *(part[0] for part in self._edges), *(part[0] for part in self._memory)]
+        )
+        until = self._until = max(
+            int(np.partition(times, len(times) // 2)[len(times) // 2]), int(times.min()) + 1
+        )
+        inside = [part < until for part in self._columns["start"]]
+        for name, parts in self._columns.items():
+            self._columns[name] = [part[rows] for part, rows in zip(parts, inside, strict=True)]
+        self._edges = [tuple(column[part[0] < until] for column in part) for part in self._edges]
+        self._memory = [part[:, part[0] < until] for part in self._memory]
+        held = int((times < until).sum())
+        self._ignored[LATER] += self._held - held
+        self._held = held
+
+    def _take_over(self, chunk: Chunk) -> int:
+        """The chunk's rows beside the others; how many entries the tables grew by."""
         entries, self._new_text = sum(map(len, self._tables.values())) + len(self._labels), 0
         tables: dict[str, list[Any]] = {
             "name": [name[:LONGEST_TEXT] for name in chunk.names],
@@ -80,10 +119,8 @@ class Assembler:
         self._ignored.update(chunk.ignored)
         self._damaged.update(chunk.damaged)
         self._repaired += chunk.repaired
-        rows = len(chunk.columns["start"]) + chunk.memory.shape[1]
-        rows += 0 if chunk.edges is None else len(chunk.edges.time)
-        entries = sum(map(len, self._tables.values())) + len(self._labels) - entries
-        return rows, ROW_BYTES * rows + ENTRY_BYTES * entries + COPIES_OF_TEXT * self._new_text
+        self._held += len(chunk.columns["start"]) + chunk.rows_beside
+        return sum(map(len, self._tables.values())) + len(self._labels) - entries
 
     def _translation(self, name: str, entries: list[Any]) -> I32:
         """From a chunk's ids to ours; the last place answers for -1, "nothing recorded"."""
@@ -108,6 +145,12 @@ class Assembler:
         quality.ignored, quality.repaired = dict(sorted(self._ignored.items())), self._repaired
         quality.damaged = sum(self._damaged.values())
         quality.notes += _notes(events, quality, self._damaged) + self._folded
+        if self._until is not None:
+            seconds = (self._until - origin) / NS_PER_S
+            quality.notes.append(
+                f"The recording is long: {quality.kept} of {quality.events} events are looked at, those of "
+                f"its first {seconds:.3g} s."
+            )
         return Timeline(
             path=path,
             events=events,

@@ -70,6 +70,9 @@ class Edges(msgspec.Struct):
     kind: U8
     begins: Bool
 
+    def take(self, rows: Bool) -> Edges:
+        return Edges(*[getattr(self, name)[rows] for name in self.__struct_fields__])
+
 
 class Chunk(msgspec.Struct):
     """The rows of one block. Ids point into the chunk's own tables."""
@@ -87,6 +90,29 @@ class Chunk(msgspec.Struct):
     ignored: dict[str, int] = msgspec.field(default_factory=dict)
     damaged: dict[str, int] = msgspec.field(default_factory=dict)  # reason -> count
     repaired: int = 0
+
+    def keep_before(self, moment: int) -> int:
+        """Only what begins before this moment; how many entries went."""
+        went = 0
+        inside = self.columns["start"] < moment
+        if not inside.all():
+            went += int((~inside).sum())
+            self.columns = {name: column[inside] for name, column in self.columns.items()}
+        inside = self.memory[0] < moment
+        if not inside.all():
+            went += int((~inside).sum())
+            self.memory = self.memory[:, inside]
+        if self.edges is not None:
+            inside = self.edges.time < moment
+            went += int((~inside).sum())
+            self.edges = self.edges.take(inside)
+        if went and len(self.columns["start"]) + self.rows_beside == 0:
+            self.names, self.threads, self.inputs, self.launch, self.extra = [], [], [], [], []
+        return went
+
+    @property
+    def rows_beside(self) -> int:
+        return int(self.memory.shape[1]) + (0 if self.edges is None else len(self.edges.time))
 
 
 class _Table(defaultdict[Any, int]):
