@@ -131,13 +131,13 @@ def test_the_packages_name_is_also_the_verb():
 
 
 def test_the_verdicts_process_is_no_rank_and_sees_no_gpu(monkeypatch):
-    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "CUDA_INJECTION64_PATH"):
+    names = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "CUDA_INJECTION64_PATH"}
+    names |= {"SLURM_PROCID", "SLURM_STEP_ID", "PMI_RANK", "OMPI_COMM_WORLD_RANK"}
+    for name in names:
         monkeypatch.setenv(name, "1")
     environ = analyst.environment()
     assert environ["CUDA_VISIBLE_DEVICES"] == ""
-    assert not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "CUDA_INJECTION64_PATH"} & set(
-        environ
-    )
+    assert not names & set(environ)
 
 
 def test_the_verdict_waits_for_ranks_and_copies_the_document(tmp_path, monkeypatch):

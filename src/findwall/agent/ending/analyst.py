@@ -22,7 +22,7 @@ from findwall.agent.ending.helper_process import Helper, Process, send_out
 from findwall.agent.ending.runfolder import RunFolder
 from findwall.agent.ending.stderr import is_open, say
 from findwall.agent.ending.storage import discard, pack, put_in_place
-from findwall.agent.membership import DISTRIBUTED_VARIABLES, Membership
+from findwall.agent.membership import DISTRIBUTED_PREFIXES, DISTRIBUTED_VARIABLES, Membership
 from findwall.agent.options import Options
 from findwall.model.measurement import (
     DIAGNOSIS_FILE,
@@ -138,7 +138,7 @@ def environment() -> dict[str, str]:
     environ = {
         name: value
         for name, value in os.environ.items()
-        if name not in DISTRIBUTED_VARIABLES and not name.startswith("TORCHELASTIC_")
+        if name not in DISTRIBUTED_VARIABLES and not name.startswith(DISTRIBUTED_PREFIXES)
     }
     environ["CUDA_VISIBLE_DEVICES"] = ""
     environ.pop("CUDA_INJECTION64_PATH", None)

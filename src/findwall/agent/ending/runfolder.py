@@ -187,8 +187,9 @@ def _point_to(parent: Path, folder: RunFolder) -> None:
 def _follow(parent: Path, rank: Membership) -> Path | None:
     for place in (parent, Path(tempfile.gettempdir())):
         with contextlib.suppress(OSError):
-            path = Path(os.fsdecode(_pointer(place, rank).read_bytes()))
-            if path.is_dir():
+            pointer = _pointer(place, rank)
+            path = Path(os.fsdecode(pointer.read_bytes()))
+            if path.is_dir() and pointer.stat().st_mtime >= rank.since:  # else a former launch left it
                 return path
     return None
 
