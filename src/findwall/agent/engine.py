@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import threading
 from collections.abc import Callable
 from copy import copy
@@ -66,7 +67,7 @@ class Engine:
         self.gate = gate
         self.finder = StepFinder()
         self.gauge = Gauge()
-        self.record = Measurement(rank=rank.rank, world_size=rank.world_size)
+        self.record = _blank(rank)
         self.profilers = JobProfilers()
         self.compilations = machine.Compilations()
         self.diary = Diary()
@@ -146,7 +147,7 @@ class Engine:
         self.forget_steps()
         self.telemetry.stop()
         self.telemetry = Gauges()
-        self.record = Measurement(rank=self.rank.rank, world_size=self.rank.world_size)
+        self.record = _blank(self.rank)
         self.device = self.clock = self.window = self.timer = self.timed = self.stage = None
         self.deferred = self.micro_steps = self.gate.watch = None
         self.parameters = 0
@@ -226,3 +227,8 @@ class Engine:
         self.record.phase = "done"
         self.stage = None
         CAPTURES.discard()
+
+
+def _blank(rank: Membership) -> Measurement:
+    node = platform.node() if rank.world_size > 1 else ""
+    return Measurement(rank=rank.rank, world_size=rank.world_size, node=node)

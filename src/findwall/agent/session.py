@@ -390,7 +390,7 @@ class Session:
                 say("steps that came later change the mean step: the next verdict replaces the one above")
         else:
             account.keep_memory(engine)
-        if self._folder is not None and self.rank.speaks:
+        if self._folder is not None:
             self._telling.end(engine, self._folder, failure)
 
 

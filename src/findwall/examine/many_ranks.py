@@ -6,21 +6,22 @@ the number of ranks.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 from msgspec.structs import replace
 
 from findwall.errors import InputError
+from findwall.examine.measured_job import open_job
 from findwall.model.measured_run import Rank, Run
 from findwall.model.summaries.rank_summary import RankSummary
 from findwall.ranks.compared_ranks import compare
-from findwall.ranks.mapping import Reduced, reduce_all
+from findwall.ranks.mapping import Reduced, reduce_all, worker_count
 from findwall.ranks.waits_seen import waits_in
 from findwall.readers import open_run
 from findwall.readers.rank_summaries import write_summary
 from findwall.readers.reader import Progress
+from findwall.readers.run_folder import is_run_folder, rank_folders
 
 # From here on a folder is reduced rank by rank: fewer are read whole in about the time that it takes to start
 # processes. Chosen by hand.
@@ -32,14 +33,12 @@ def open_many(
     paths: list[Path], progress: Progress | None = None, max_memory: int | None = None
 ) -> Run | None:
     """The run of many ranks; None where there are few, or where they do not say which ranks they are."""
+    if all(is_run_folder(path) for path in paths):
+        return open_job(paths, progress, max_memory)
     files = files_of(paths)
     if len(files) < MANY_RANKS:
         return None
     return run_of(paths, list(reduce_all(files, worker_count(), progress)), max_memory)
-
-
-def worker_count() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def files_of(paths: list[Path]) -> list[Path]:
@@ -48,6 +47,9 @@ def files_of(paths: list[Path]) -> list[Path]:
     for path in paths:
         if not path.is_dir():
             found.append(path)
+            continue
+        if is_run_folder(path):
+            found += rank_folders(path).values()
             continue
         inner = sorted(path.iterdir())
         files = [one for one in inner if one.is_file()]

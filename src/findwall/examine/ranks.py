@@ -28,7 +28,8 @@ def compare_ranks(ranks: list[Facts], others: list[RankSummary] | None = None) -
     """What the ranks say together: those whose facts are here, and `others` of whom there are summaries. None
     where there are not two ranks."""
     made = [summarise_rows(facts.whole.timeline, facts.rank.number, _lines(facts)) for facts in ranks]
-    summaries = [*(one[0] for one in made), *(others or [])]
+    here = zip((one[0] for one in made), ranks, strict=True)
+    summaries = [replace(one, node=facts.rank.node or one.node) for one, facts in here] + (others or [])
     if len(summaries) < 2:
         return None
     compared = compare(summaries)

@@ -32,6 +32,7 @@ MEASUREMENT_FILE = "measurement.json"
 TRACE_FILE = "trace.json"
 CAPTURE_FILE = "capture-{}.json"
 OBSERVED_FILE = "observed.json"
+SUMMARY_FILE = "summary.fwrank"  # what the other ranks' analysis reads of this one
 SNAPSHOT_FILE = "snapshot.pickle.gz"
 KNOWN_MEMORY_FILE = "known-{}.json"  # what lies where at the end of a recording: "trace" or "snapshot"
 DIAGNOSIS_FILE = "diagnosis.json"
@@ -52,6 +53,7 @@ class RunInfo(msgspec.Struct):
     schema: str = RUN_SCHEMA
     options: dict[str, Any] = {}
     cores: str | None = None  # the CPU's name: the device of a CPU job, also of one that ends early
+    job: str = ""  # the launch: the same in all folders of it, where machines share none
 
 
 class StepColumns(msgspec.Struct):
@@ -214,6 +216,7 @@ class Measurement(msgspec.Struct):
     warmup: Warmup = msgspec.field(default_factory=Warmup)
     steps: StepColumns = msgspec.field(default_factory=StepColumns)
     first_timed: int = 0  # the job's own count of the first of them
+    node: str = ""  # the machine's name, in a job of several ranks
     beside: list[Beside] = []
     elapsed: Elapsed | None = None
     later: Later | None = None

@@ -168,6 +168,7 @@ def _describe(folder: RunFolder, script: str, argv: list[str], options: Options)
         python=platform.python_version(),
         options=options.as_dict(),
         cores=core_name(),
+        job=folder.rank.job,
     )
     write_atomically(folder.path / RUN_FILE, encode(info), private=True)
 
