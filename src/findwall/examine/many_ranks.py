@@ -19,7 +19,7 @@ from findwall.ranks.compared_ranks import compare
 from findwall.ranks.mapping import Reduced, reduce_all, worker_count
 from findwall.ranks.waits_seen import waits_in
 from findwall.readers import open_run
-from findwall.readers.rank_summaries import write_summary
+from findwall.readers.rank_summaries import is_beside_its_trace, write_summary
 from findwall.readers.reader import Progress
 from findwall.readers.run_folder import is_run_folder, rank_folders
 
@@ -56,7 +56,7 @@ def files_of(paths: list[Path]) -> list[Path]:
         if not files:
             folders = [one for one in inner if one.is_dir()]
             files = [one for folder in folders for one in sorted(folder.iterdir()) if one.is_file()]
-        found += files
+        found += [one for one in files if not is_beside_its_trace(one)]
     return found
 
 

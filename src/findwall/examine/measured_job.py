@@ -22,7 +22,8 @@ from findwall.ranks.waits_seen import waits_in
 from findwall.readers.allowance import Allowance
 from findwall.readers.rank_summaries import read_summary
 from findwall.readers.reader import Progress
-from findwall.readers.run_folder import in_short, rank_folders, read_job, run_info
+from findwall.readers.run_folder import rank_folders, read_job, run_info
+from findwall.units import NS_PER_MS, in_short
 
 # Traces of fewer ranks are read whole. Where ranks left summaries, no more that did not are reduced here: a
 # job's verdict reads hardly a trace but one. Chosen by hand.
@@ -117,5 +118,5 @@ def _speaker(summaries: dict[int, RankSummary]) -> int:
         return min(summaries)
     waited = np.array([float(waits_in(compared, at)[0].sum()) for at in range(len(summaries))])
     steps = max(len(compared.job.steps), 1)
-    enough = waited.max() - WORTH_IT * (compared.answer.step_ms or 0.0) * 1e6 * steps
+    enough = waited.max() - WORTH_IT * (compared.answer.step_ms or 0.0) * NS_PER_MS * steps
     return list(summaries)[int(np.argmax(waited >= enough))]

@@ -142,6 +142,7 @@ class Trace(msgspec.Struct):
     kinds: list[str] = []  # of the traced steps, in order; empty: nobody told them apart
     captures: list[str] = []  # files: what was launched when the graphs were captured that it replays
     replays: list[int] = []  # of each replay in it, in order: which of the captures; -1 none of them
+    others_are: bool = False  # other ranks are traced in its place
     why_not: str = ""
 
 

@@ -44,6 +44,7 @@ from findwall.readers.sound_figures import MOST_RANKS, made_sound
 from findwall.readers.step_times import elapsed, evaluated_apart, evaluates_always, step_times
 from findwall.readers.torch_trace import read_trace
 from findwall.readers.torch_trace.repair import UNDECODABLE
+from findwall.units import in_short
 
 _RANK_FOLDER = re.compile(
     r"rank(0|[1-9][0-9]{0,5})"
@@ -216,17 +217,6 @@ def _read_info(path: Path, notes: list[str]) -> RunInfo | None:
     return info
 
 
-def in_short(numbers: list[int]) -> str:
-    """ "1, 3-9, 11": runs of numbers by their ends."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
-
-
 def rank_folders(path: Path) -> dict[int, Path]:
     """Where each rank's files are."""
     return {_number(folder): folder for folder in _rank_folders(path)}
@@ -269,7 +259,8 @@ def _read_timeline(
     """The rank's trace; a note where there is none that can be read."""
     if rank.trace.file is None:
         why = rank.trace.why_not or "the measurement did not get that far"
-        notes.append(f"no trace of rank {rank.rank}: {why}")
+        if not rank.trace.others_are:
+            notes.append(f"no trace of rank {rank.rank}: {why}")
         return None
     try:
         return read_trace(inside(folder, _stored(folder, rank.trace.file)), allowance=allowance)

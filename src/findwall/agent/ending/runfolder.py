@@ -19,6 +19,7 @@ import findwall
 from findwall.agent.ending.writes import Writes
 from findwall.agent.membership import Membership
 from findwall.agent.options import Options
+from findwall.agent.rank_sample import TIMING_FILE, RankTiming
 from findwall.agent.secrets import mask_arguments
 from findwall.files import write_atomically
 from findwall.model.applied import APPLIED_FILE, Applied
@@ -55,6 +56,9 @@ class RunFolder:
 
     def write_measurement(self, measurement: Measurement) -> None:
         self._write(MEASUREMENT_FILE, measurement)
+
+    def write_timing(self, timing: RankTiming) -> None:
+        self._write(TIMING_FILE, timing)
 
     def write_applied(self, applied: Applied) -> None:
         self._write(APPLIED_FILE, applied)
