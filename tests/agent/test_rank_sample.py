@@ -87,6 +87,7 @@ def engine(tmp_path, rank: int, size: int, asked: str | None) -> types.SimpleNam
     return types.SimpleNamespace(
         rank=member,
         record=record,
+        settle_folder=lambda: RunFolder(tmp_path, member),
         folder=RunFolder(tmp_path, member),
         options=Options(trace_ranks=asked, memory=False),
         step_number=100,

@@ -137,6 +137,32 @@ def test_a_former_launch_of_the_same_name_is_not_followed(tmp_path):
     assert open_folder("x", [], options, Membership(1, 2, "job", since=50.0)) is not None
 
 
+def test_a_machine_that_shares_no_disk_keeps_its_ranks_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(runfolder.tempfile, "gettempdir", lambda: str(tmp_path / "none"))
+    here, there = Options(out=str(tmp_path / "a" / "run")), Options(out=str(tmp_path / "b" / "run"))
+    first = open_folder("x", [], here, Membership(0, 4, "job", 0, spans=True))
+    third, fourth = (Membership(2 + local, 4, "job", local, spans=True) for local in (0, 1))
+    assert first is not None and open_folder("x", [], there, third) is None
+    assert open_folder("x", [], there, fourth, at_last=True) is None
+    apart = open_folder("x", [], there, third, at_last=True)
+    assert apart is not None and apart.is_apart and not first.is_apart
+    followed = open_folder("x", [], there, fourth)
+    assert followed is not None and followed.path == apart.path
+    infos = [msgspec.json.decode((one.path / RUN_FILE).read_bytes(), type=RunInfo) for one in (first, apart)]
+    assert infos[0].job == infos[1].job == "job" and infos[0].spans
+
+
+def test_a_shared_disk_that_shows_late_what_others_made_is_shared(tmp_path, monkeypatch):
+    options = Options(out=str(tmp_path / "run"))
+    first = open_folder("x", [], options, Membership(0, 4, "job", 0, spans=True))
+    seen = iter([None])
+    follow = runfolder._follow
+    monkeypatch.setattr(runfolder, "_follow", lambda *given: next(seen, follow(*given)))
+    found = open_folder("x", [], options, Membership(2, 4, "job", 0, spans=True), at_last=True)
+    assert first is not None and found is not None and found.path == first.path and not found.is_apart
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["run"]
+
+
 def test_names_are_safe():
     assert safe_name("/a b/my train.py") == "my-train"
     assert safe_name("pkg.mod") == "pkg.mod"

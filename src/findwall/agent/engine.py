@@ -51,7 +51,7 @@ class Receiving(Protocol):
 class Owner(Protocol):
     """Who has the engine."""
 
-    def find_folder(self) -> RunFolder | None: ...
+    def find_folder(self, at_last: bool = False) -> RunFolder | None: ...
     def guard(self, action: Callable[[], None]) -> None:
         """Do this, and be gone if it fails."""
 
@@ -99,6 +99,10 @@ class Engine:
     @property
     def folder(self) -> RunFolder | None:
         return self._owner.find_folder()
+
+    def settle_folder(self) -> RunFolder | None:
+        """Where this rank's files go, now that all ranks have begun."""
+        return self._owner.find_folder(at_last=True)
 
     @property
     def steps_ended(self) -> int:

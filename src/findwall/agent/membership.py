@@ -68,6 +68,7 @@ class Membership:
     job: str = ""  # the same text on every rank of one launch, another for the next launch
     local_rank: int | None = None  # on its machine; None: the launcher does not say
     since: float = 0.0  # when this launch began (Unix time), where `job` may be another launch's too
+    spans: bool = False  # more than one machine
 
     @property
     def speaks(self) -> bool:
@@ -86,7 +87,7 @@ class _Place(NamedTuple):
     rank: int
     size: int
     local_rank: int | None
-    local_size: int | None
+    spans: bool  # machines
 
 
 def _place(environ: Mapping[str, str]) -> _Place | None:
@@ -94,13 +95,15 @@ def _place(environ: Mapping[str, str]) -> _Place | None:
     for one in LAUNCHERS:
         rank, size = _number(environ, one.rank), _number(environ, one.size)
         if rank is not None and size is not None:
-            return _Place(rank, size, _number(environ, one.local_rank), _number(environ, one.local_size))
+            here = _number(environ, one.local_size)
+            return _Place(rank, size, _number(environ, one.local_rank), here is not None and here < size)
     if _slurm_step(environ) is None:
         return None
     rank, size = _number(environ, "SLURM_PROCID"), _number(environ, *SLURM)
     if rank is None or size is None:
         return None
-    return _Place(rank, size, _number(environ, "SLURM_LOCALID"), None)
+    machines = _number(environ, "SLURM_STEP_NUM_NODES", "SLURM_NNODES") or 1
+    return _Place(rank, size, _number(environ, "SLURM_LOCALID"), machines > 1)
 
 
 def _slurm_step(environ: Mapping[str, str]) -> int | None:
@@ -132,11 +135,10 @@ def _job_key(environ: Mapping[str, str], place: _Place) -> tuple[str, float]:
     told.append("" if step is None else str(step))
     parent = os.getppid()
     elastic = environ.get("TORCHELASTIC_RUN_ID", "")
-    spans = place.local_size is not None and place.local_size < place.size
     if not elastic and (step is not None or any(environ.get(name) for name in LAUNCHES)):
         return ":".join(told), 0.0
     ticks, began = _started(parent)
-    if elastic not in ("", "none") or step is not None or spans:
+    if elastic not in ("", "none") or step is not None or place.spans:
         # Ranks of other machines have another parent. The same person may use the same names again.
         return ":".join(told), max(began - CLOCKS_APART_S, 0.0)
     # The launcher: shared by the ranks of one launch on one machine, by no other.
@@ -150,4 +152,4 @@ def this_rank(environ: Mapping[str, str] | None = None) -> Membership:
         return Membership()
     key, since = _job_key(environ, place)
     job = hashlib.sha256(key.encode()).hexdigest()[:16]
-    return Membership(place.rank, place.size, job, place.local_rank, since)
+    return Membership(place.rank, place.size, job, place.local_rank, since, place.spans)

@@ -54,6 +54,7 @@ class RunInfo(msgspec.Struct):
     options: dict[str, Any] = {}
     cores: str | None = None  # the CPU's name: the device of a CPU job, also of one that ends early
     job: str = ""  # the launch: the same in all folders of it, where machines share none
+    spans: bool = False  # more than one machine
 
 
 class StepColumns(msgspec.Struct):

@@ -51,6 +51,10 @@ _RANK_FOLDER = re.compile(
 )  # as they are written: `rank٣` or `rank007` are not ours
 
 
+NOT_SHARED = (
+    "the job ran on several machines: one that does not share this folder keeps its ranks in another, and "
+    "`findwall read` takes both together"
+)
 RUN_FOLDER = "run-folder"  # the kind of run that this reads
 
 
@@ -84,6 +88,8 @@ def read_job(paths: list[Path], allowance: Allowance, summaries: Mapping[int, Ra
     world_size = info.world_size if info is not None else ranks[0][1].world_size
     if missing := sorted(set(range(world_size)) - {_number(folder) for folder, _ in ranks}):
         notes.append(f"{len(ranks)} of {world_size} ranks wrote their measurement, not {in_short(missing)}")
+        if info is not None and info.spans:
+            notes.append(NOT_SHARED)
     first = ranks[0][1]
     probes, trials = read_probes_beside(path, first.device_name, notes), read_trials_beside(path, notes)
     sweep = read_sweep_beside(path, notes)

@@ -64,6 +64,14 @@ class Telling:
             self.hide()
             self.begin()
 
+    def where_it_is(self, folder: RunFolder | None) -> None:
+        """Of a machine that shares no folder with the first rank's."""
+        if folder is not None and folder.is_apart:
+            say(
+                f"rank 0's run folder is not on this machine: its ranks are kept in {folder.path}, and "
+                "`findwall read` takes both folders together"
+            )
+
     def begin_verdict(self, folder: RunFolder | None) -> None:
         if not self._rank.speaks:
             self._begin_summary(folder)

@@ -115,22 +115,28 @@ class Agree:
         self.began = self.looked = perf_counter_ns()
         self.plan: Plan | None = None
         self.choice: Choice | None = None
-        asked, world = engine.options.trace_ranks, engine.rank.world_size
-        if engine.folder is None:
+        asked, folder = engine.options.trace_ranks, engine.settle_folder()
+        if folder is None:
             return
-        if is_sampled(asked, world):
+        leads = engine.rank.speaks or folder.is_apart
+        if is_sampled(asked, engine.rank.world_size):
             own = _timing(engine)
-            if engine.rank.speaks:
-                self.choice = Choice(engine.folder.path, asked, own, world)
+            if leads:
+                self.choice = Choice(folder.path, asked, own, engine.rank.world_size)
             else:
-                engine.folder.write_timing(own)
-        elif engine.rank.speaks:
+                folder.write_timing(own)
+        elif leads:
             self._make_plan(engine, named(asked))
 
     def _make_plan(self, engine: Engine, ranks: list[int] | None) -> None:
         notice, warm = _notice(engine), warm_steps(engine)
         window = plan_trace(engine, notice + warm)
-        self.plan = Plan(window.first - warm, window.steps, ranks)
+        first = window.first - warm
+        if engine.rank.spans:
+            # A machine that sees no file of another's comes to the same step by itself, nearly always.
+            apart = 1 << notice.bit_length()
+            first = -(-first // apart) * apart
+        self.plan = Plan(first, window.steps, ranks)
         if engine.folder is not None:
             write_atomically(engine.folder.plan_path, msgspec.json.encode(self.plan))
 
