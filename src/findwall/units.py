@@ -83,3 +83,14 @@ def format_gib(value: float) -> str:
         if value * times >= 1:
             return f"{value * times:.3g} {unit}" if value * times < 100 else f"{value * times:.0f} {unit}"
     return f"{value * GIB:.0f} B"
+
+
+def in_short(numbers: list[int]) -> str:
+    """ "1, 3-9, 11": runs of numbers by their ends."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)

@@ -23,7 +23,7 @@ from findwall.agent.timing.diary import Diary
 from findwall.agent.timing.sampler import LineSampler, is_library
 from findwall.agent.tracing.tracewindow import barred
 from findwall.machine.torch_device import batch_size
-from findwall.model.measurement import Measurement
+from findwall.model.measurement import Measurement, Trace
 
 
 def test_the_hook_hears_of_an_import_and_leaves_no_trace(tmp_path, monkeypatch):
@@ -131,23 +131,25 @@ def test_the_packages_name_is_also_the_verb():
 
 
 def test_the_verdicts_process_is_no_rank_and_sees_no_gpu(monkeypatch):
-    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "CUDA_INJECTION64_PATH"):
+    names = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "CUDA_INJECTION64_PATH"}
+    names |= {"SLURM_PROCID", "SLURM_STEP_ID", "PMI_RANK", "OMPI_COMM_WORLD_RANK"}
+    for name in names:
         monkeypatch.setenv(name, "1")
     environ = analyst.environment()
     assert environ["CUDA_VISIBLE_DEVICES"] == ""
-    assert not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_RUN_ID", "CUDA_INJECTION64_PATH"} & set(
-        environ
-    )
+    assert not names & set(environ)
 
 
 def test_the_verdict_waits_for_ranks_and_copies_the_document(tmp_path, monkeypatch):
     import msgspec
 
-    for rank in range(2):
+    traced = Trace(file="trace.json")
+    ranks = [Measurement(final=True), Measurement(), *[Measurement(final=True, trace=traced)] * 2]
+    for rank, measured in enumerate(ranks):
         (tmp_path / f"rank{rank}").mkdir()
-        content = msgspec.json.encode(Measurement(rank=rank, final=rank == 0))
-        (tmp_path / f"rank{rank}" / "measurement.json").write_bytes(content)
-    assert analyst.missing_ranks(tmp_path, 3) == [1, 2]
+        (tmp_path / f"rank{rank}" / "measurement.json").write_bytes(msgspec.json.encode(measured))
+    (tmp_path / "rank2" / "summary.fwrank").touch()  # it comes last
+    assert analyst.missing_ranks(tmp_path, range(5)) == [1, 3, 4]
     fake = tmp_path / "fake.py"
     fake.write_text("import sys, pathlib; pathlib.Path(sys.argv[3]).write_text('{\"a\": 1}')")
     monkeypatch.setenv(analyst.COMMAND_VARIABLE, f"{sys.executable} {fake}")

@@ -10,7 +10,7 @@ TEXT = b'{"traceEvents": []}' * 200_000
 
 
 def folder_of(tmp_path):
-    for name in ("rank0/trace.json", "rank1/trace.json", "rank1/capture-0.json", "rank0/measurement.json"):
+    for name in ("trace.json", "observed.json", "capture-0.json", "measurement.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(TEXT)
     return tmp_path
@@ -23,11 +23,11 @@ def names(folder):
 def test_traces_and_captures_are_packed_and_nothing_else(tmp_path):
     folder = folder_of(tmp_path)
     packed = pack(folder)
-    assert (folder / "rank0/trace.json").read_bytes() == TEXT  # who reads it now reads on
+    assert (folder / "trace.json").read_bytes() == TEXT  # who reads it now reads on
     put_in_place(packed)
-    kept = ["rank0/measurement.json", "rank0/trace.json.gz", "rank1/capture-0.json.gz", "rank1/trace.json.gz"]
+    kept = ["capture-0.json.gz", "measurement.json", "observed.json.gz", "trace.json.gz"]
     assert names(folder) == kept
-    assert gzip.decompress((folder / "rank1/capture-0.json.gz").read_bytes()) == TEXT
+    assert gzip.decompress((folder / "capture-0.json.gz").read_bytes()) == TEXT
     assert pack(folder) == {}
 
 
@@ -42,10 +42,10 @@ def test_what_cannot_be_packed_stays_plain(tmp_path):
     (tmp_path / "run").mkdir()
     folder = folder_of(tmp_path / "run")
     (tmp_path / "elsewhere.json").write_bytes(TEXT)
-    (folder / "rank0/trace.json").unlink()
-    (folder / "rank0/trace.json").symlink_to(tmp_path / "elsewhere.json")
+    (folder / "trace.json").unlink()
+    (folder / "trace.json").symlink_to(tmp_path / "elsewhere.json")
     packed = pack(folder)
-    (folder / "rank1/trace.json").unlink()
+    (folder / "observed.json").unlink()
     put_in_place(packed)
-    assert (folder / "rank0/trace.json").is_symlink()
+    assert (folder / "trace.json").is_symlink()
     assert (tmp_path / "elsewhere.json").read_bytes() == TEXT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import threading
 from collections.abc import Callable
 from copy import copy
@@ -50,7 +51,7 @@ class Receiving(Protocol):
 class Owner(Protocol):
     """Who has the engine."""
 
-    def find_folder(self) -> RunFolder | None: ...
+    def find_folder(self, at_last: bool = False) -> RunFolder | None: ...
     def guard(self, action: Callable[[], None]) -> None:
         """Do this, and be gone if it fails."""
 
@@ -66,7 +67,7 @@ class Engine:
         self.gate = gate
         self.finder = StepFinder()
         self.gauge = Gauge()
-        self.record = Measurement(rank=rank.rank, world_size=rank.world_size)
+        self.record = _blank(rank)
         self.profilers = JobProfilers()
         self.compilations = machine.Compilations()
         self.diary = Diary()
@@ -98,6 +99,10 @@ class Engine:
     @property
     def folder(self) -> RunFolder | None:
         return self._owner.find_folder()
+
+    def settle_folder(self) -> RunFolder | None:
+        """Where this rank's files go, now that all ranks have begun."""
+        return self._owner.find_folder(at_last=True)
 
     @property
     def steps_ended(self) -> int:
@@ -146,7 +151,7 @@ class Engine:
         self.forget_steps()
         self.telemetry.stop()
         self.telemetry = Gauges()
-        self.record = Measurement(rank=self.rank.rank, world_size=self.rank.world_size)
+        self.record = _blank(self.rank)
         self.device = self.clock = self.window = self.timer = self.timed = self.stage = None
         self.deferred = self.micro_steps = self.gate.watch = None
         self.parameters = 0
@@ -226,3 +231,8 @@ class Engine:
         self.record.phase = "done"
         self.stage = None
         CAPTURES.discard()
+
+
+def _blank(rank: Membership) -> Measurement:
+    node = platform.node() if rank.world_size > 1 else ""
+    return Measurement(rank=rank.rank, world_size=rank.world_size, node=node)

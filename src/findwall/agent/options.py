@@ -23,6 +23,7 @@ class Options:
     steps: int | None = None  # steps to time without the profiler
     trace_steps: int = 3
     trace: bool = True
+    trace_ranks: str | None = None  # of several: "all", how many, or which ("0,3,8-11")
     memory: bool = False  # record what the allocator does, beside the trace
     stop: bool = False  # end the job once the verdict is there
     out: str | None = None  # the run folder, instead of findwall-runs/<script>-<n>

@@ -114,9 +114,10 @@ class Session:
         except Exception as error:  # noqa: BLE001 - fail open: torch may be any, and fixes change it
             self.fail(error)
 
-    def find_folder(self) -> RunFolder | None:
+    def find_folder(self, at_last: bool = False) -> RunFolder | None:
         if self._folder is None:
-            self._folder = open_folder(self.script, self.argv, self.options, self.rank, self._base)
+            self._folder = open_folder(self.script, self.argv, self.options, self.rank, self._base, at_last)
+            self._telling.where_it_is(self._folder)
         return self._folder
 
     @property
@@ -280,7 +281,7 @@ class Session:
 
     def _write_report(self) -> None:
         # A rank that does not speak may not have looked for it yet; a job without torch has none.
-        folder = self.find_folder() if self.engine is not None else None
+        folder = self.find_folder(self.engine.steps_ended > 0) if self.engine is not None else None
         if folder is not None:
             self._report.write(folder)
 
@@ -334,12 +335,13 @@ class Session:
         REGISTRY.job_ended()
 
     def _stop_together(self, engine: Engine) -> None:
-        """Several ranks: the one that speaks names the step once its verdict is there, all end at it."""
+        """The rank that speaks names the step once its verdict is there, all end at it."""
         assert self._folder is not None
         engine.step_number += 1
         self._appointment = self._appointment or Appointment(self._folder.path)
         # Where no verdict is worked out, the ranks' own ends are waited for.
-        if self._report.all_measured(self._folder) if not self.options.verdict else self._verdict.is_there:
+        # Who does not share the folder would not learn of it, and wait for the others for ever.
+        if (self._verdict.is_there or not self.options.verdict) and self._report.all_measured(self._folder):
             self._tell_trial()
             self._verdict.end()
             self._appointment.make(engine.step_number)
@@ -384,13 +386,12 @@ class Session:
             account.crashed(engine, failure)
         elif look_back(engine):
             # What came too seldom to be timed and traced changes the mean: the verdict is worked out again.
-            told = self._verdict.begun
-            self._verdict.end(quietly=True)
-            if told:
+            if self._verdict.begun:
+                self._verdict.end(quietly=True)
                 say("steps that came later change the mean step: the next verdict replaces the one above")
         else:
             account.keep_memory(engine)
-        if self._folder is not None and self.rank.speaks:
+        if self._folder is not None:
             self._telling.end(engine, self._folder, failure)
 
 

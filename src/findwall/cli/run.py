@@ -11,9 +11,18 @@ import click
 
 from findwall.agent.launch import Judge, launch
 from findwall.agent.options import Last, Options
+from findwall.agent.rank_sample import parsed
 from findwall.apply.applying import Apply, Effects
 from findwall.errors import InputError
 from findwall.model.arms import REPORT
+
+
+def _ranks(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    try:
+        parsed(value)
+    except ValueError:
+        raise click.BadParameter(f"{value} is none of all, a number, or ranks as in 0,3,8-11.") from None
+    return value
 
 
 @click.command(
@@ -30,6 +39,13 @@ from findwall.model.arms import REPORT
 )
 @click.option(
     "--trace-steps", type=click.IntRange(min=1), default=3, show_default=True, help="Steps to trace."
+)
+@click.option(
+    "--trace-ranks",
+    metavar="RANKS",
+    callback=_ranks,
+    help="Which ranks to trace: all, how many, or which, as in 0,3,8-11 (default: up to 16 all of them, else "
+    "some of each machine and those whose timing stands out).",
 )
 @click.option("--no-trace", is_flag=True, help="Timing and counters only: no profiler in the job.")
 @click.option(
@@ -83,6 +99,7 @@ def command(
     wait: int | None,
     steps: int | None,
     trace_steps: int,
+    trace_ranks: str | None,
     no_trace: bool,
     memory: bool,
     stop: bool,
@@ -115,6 +132,7 @@ def command(
         wait=wait,
         steps=steps,
         trace_steps=trace_steps,
+        trace_ranks=trace_ranks,
         trace=not no_trace,
         memory=memory,
         stop=stop,

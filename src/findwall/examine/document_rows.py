@@ -89,6 +89,8 @@ def _count(run: Run) -> int | None:
     Every rank may call its own device 0. NCCL takes one device a rank; other backends do not mind sharing.
     """
     used = [device for timeline in run.timelines for device in _devices(timeline.events.device)]
+    reduced = [rank.summary for rank in run.ranks if rank.summary is not None and rank.device_kind == "gpu"]
+    used += [one.device for summary in reduced for one in summary.devices]
     backends = [timeline.header.backend for timeline in run.timelines]
     shareable = any(name is not None and "nccl" not in name.lower() for name in backends)
     return None if shareable and len(set(used)) < len(used) else len(used)

@@ -21,6 +21,7 @@ from findwall.model.machine import Ceilings
 from findwall.model.measured_run import Rank, Run
 from findwall.model.memory_history import MemoryHistory, SnapshotRun
 from findwall.model.ncu_kernel import NCU, NcuReport
+from findwall.ranks.timed_ranks import TimedRank
 from findwall.report.words.documents import worded
 from findwall.units import NS_PER_MS, NS_PER_S
 
@@ -109,11 +110,22 @@ def facts_of(run: Run, step_ms: float | None = None, ceilings: Ceilings | None =
 
 def _compared(run: Run, facts: list[Facts]) -> list[Facts]:
     """The ranks, the one that speaks for all first: where some wait for others, the one that waits most."""
-    findings = compare_ranks(facts, [rank.summary for rank in run.ranks if rank.summary is not None])
+    others = [rank.summary for rank in run.ranks if rank.summary is not None]
+    findings = compare_ranks(facts, others, _timed(run))
     if findings is None:
         return facts
     most = speaker_of(facts, findings)
     return [with_ranks(facts[most], findings, most), *facts[:most], *facts[most + 1 :]]
+
+
+def _timed(run: Run) -> list[TimedRank]:
+    """All ranks whose steps were timed, traced or not."""
+    seen = run.seen
+    return [
+        TimedRank(rank.number, rank.step_times.seconds, rank in seen)
+        for rank in run.ranks
+        if rank.step_times is not None
+    ]
 
 
 def _facts(run: Run, rank: Rank, ceilings: Ceilings, step_ms: float | None) -> Facts | None:

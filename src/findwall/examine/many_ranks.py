@@ -6,22 +6,23 @@ the number of ranks.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 from msgspec.structs import replace
 
 from findwall.errors import InputError
+from findwall.examine.measured_job import open_job
 from findwall.model.measured_run import Rank, Run
 from findwall.model.summaries.rank_summary import RankSummary
 from findwall.ranks.compared_ranks import compare
-from findwall.ranks.mapping import Reduced, reduce_all
+from findwall.ranks.mapping import Reduced, reduce_all, worker_count
 from findwall.ranks.waits_seen import waits_in
 from findwall.readers import open_run
-from findwall.readers.rank_summaries import write_summary
+from findwall.readers.rank_summaries import is_beside_its_trace, write_summary
 from findwall.readers.reader import Progress
 from findwall.readers.remote_paths import place
+from findwall.readers.run_folder import is_run_folder, rank_folders
 
 # From here on a folder is reduced rank by rank: fewer are read whole in about the time that it takes to start
 # processes. Chosen by hand.
@@ -39,6 +40,8 @@ def open_many(
 
     `ray`: the address of a cluster to reduce them on, however few.
     """
+    if all(is_run_folder(path) for path in paths):
+        return open_job(paths, progress, max_memory)
     files, least = files_of(paths), MANY_RANKS if ray is None else 2
     if len(files) < least:
         return None
@@ -58,10 +61,6 @@ def reduce_files(files: list[Path], progress: Progress | None, ray: str | None) 
     return found
 
 
-def worker_count() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def files_of(paths: list[Path]) -> list[Path]:
     """The files that these paths are or hold, as deep as the folders of ranks in them."""
     found: list[Path] = []
@@ -69,12 +68,15 @@ def files_of(paths: list[Path]) -> list[Path]:
         if not path.is_dir():
             found.append(path)
             continue
+        if is_run_folder(path):
+            found += rank_folders(path).values()
+            continue
         inner = sorted(path.iterdir())
         files = [one for one in inner if one.is_file()]
         if not files:
             folders = [one for one in inner if one.is_dir()]
             files = [one for folder in folders for one in sorted(folder.iterdir()) if one.is_file()]
-        found += files
+        found += [one for one in files if not is_beside_its_trace(one)]
     return found
 
 

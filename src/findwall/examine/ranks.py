@@ -14,6 +14,7 @@ from findwall.model.intervals import F64
 from findwall.model.summaries.rank_summary import LineSeen, RankSummary
 from findwall.ranks.compared_ranks import RanksCompared, compare
 from findwall.ranks.summarising import summarise_rows
+from findwall.ranks.timed_ranks import TimedRank, with_timed
 from findwall.ranks.waits_seen import entry_wait, waits_in
 from findwall.replay.step_reading import Scenario, StepReading
 from findwall.units import NS_PER_MS
@@ -24,17 +25,21 @@ LARGE_MESSAGE_BYTES = 4 << 20  # from here on a transfer's rate is the link's, n
 SLOW_LINK_SHARE = 0.5  # of the link's measured rate: a transfer below it is slow
 
 
-def compare_ranks(ranks: list[Facts], others: list[RankSummary] | None = None) -> RankFindings | None:
-    """What the ranks say together: those whose facts are here, and `others` of whom there are summaries. None
-    where there are not two ranks."""
-    if len(ranks) + len(others or []) < 2:
+def compare_ranks(
+    ranks: list[Facts], others: list[RankSummary] | None = None, timed: list[TimedRank] | None = None
+) -> RankFindings | None:
+    """What the ranks say together: those whose facts are here, `others` of whom there are summaries, and
+    `timed`, all of whom the steps are known. None where there are not two ranks."""
+    only_timed = timed is not None and any(not one.is_traced for one in timed)
+    if len(ranks) + len(others or []) < 2 and not only_timed:
         return None
     made = [summarise_rows(facts.whole.timeline, facts.rank.number, _lines(facts)) for facts in ranks]
-    summaries = [*(one[0] for one in made), *(others or [])]
+    here = zip((one[0] for one in made), ranks, strict=True)
+    summaries = [replace(one, node=facts.rank.node or one.node) for one, facts in here] + (others or [])
     compared = compare(summaries)
     by_host = all(one.by_host for one in summaries)
     return RankFindings(
-        answer=compared.answer,
+        answer=with_timed(compared.answer, timed or []),
         waits=tuple(waits_in(compared, at) for at in range(len(ranks))),
         entries=tuple(entry_wait(compared, at) for at in range(len(ranks))),
         rows=tuple(rows for _, rows in made),
@@ -77,6 +82,8 @@ def speaker_of(ranks: list[Facts], findings: RankFindings) -> int:
 
 def with_ranks(facts: Facts, findings: RankFindings, at: int) -> Facts:
     """The facts of the `at`-th rank compared, with its collectives' time split into waiting and transfer."""
+    if findings.answer.why_not == "one":  # there is nobody to have waited for
+        return replace(facts, ranks=findings)
     if findings.by_host:
         reading = facts.reading
         if findings.is_waited_for:

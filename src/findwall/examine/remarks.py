@@ -166,7 +166,7 @@ def _about_links(facts: StepFacts) -> list[Claim]:
 def _about_ranks(facts: Facts) -> list[Claim]:
     """Why the ranks could not be compared; how their profilers were started, where that took its time."""
     answer = facts.ranks.answer if facts.ranks is not None else None
-    if answer is None:
+    if answer is None or answer.why_not == "one":
         return []
     if answer.why_not:
         return [Claim("ranks/not-compared", {"why": answer.why_not, "messages": answer.messages})]

@@ -48,8 +48,8 @@ class RankFindings(msgspec.Struct, frozen=True):
 
     @property
     def named(self) -> Suspect | None:
-        """Who the others wait for, if it is one."""
-        return next((one for one in self.answer.suspects if one.named), None)
+        """Who the others wait for, if it is one, and was seen to."""
+        return next((one for one in self.answer.suspects if one.named and one.by == "replay"), None)
 
     @property
     def is_waited_for(self) -> bool:

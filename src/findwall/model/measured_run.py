@@ -132,6 +132,7 @@ class Rank(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     watched: WatchedRank | None = None  # where nobody measured it from inside
     summary: RankSummary | None = None  # in place of a timeline, where that was reduced where it lies
+    node: str = ""  # its machine's name, where that is known
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -165,6 +166,11 @@ class Run(msgspec.Struct, frozen=True):
     @property
     def timelines(self) -> tuple[Timeline, ...]:
         return tuple(rank.timeline for rank in self.ranks if rank.timeline is not None)
+
+    @property
+    def seen(self) -> tuple[Rank, ...]:
+        """Ranks of whom the trace is here, or what it was reduced to."""
+        return tuple(rank for rank in self.ranks if rank.timeline is not None or rank.summary is not None)
 
     @property
     def device_name(self) -> str | None:

@@ -32,6 +32,7 @@ MEASUREMENT_FILE = "measurement.json"
 TRACE_FILE = "trace.json"
 CAPTURE_FILE = "capture-{}.json"
 OBSERVED_FILE = "observed.json"
+SUMMARY_FILE = "summary.fwrank"  # what the other ranks' analysis reads of this one
 SNAPSHOT_FILE = "snapshot.pickle.gz"
 KNOWN_MEMORY_FILE = "known-{}.json"  # what lies where at the end of a recording: "trace" or "snapshot"
 DIAGNOSIS_FILE = "diagnosis.json"
@@ -52,6 +53,8 @@ class RunInfo(msgspec.Struct):
     schema: str = RUN_SCHEMA
     options: dict[str, Any] = {}
     cores: str | None = None  # the CPU's name: the device of a CPU job, also of one that ends early
+    job: str = ""  # the launch: the same in all folders of it, where machines share none
+    spans: bool = False  # more than one machine
 
 
 class StepColumns(msgspec.Struct):
@@ -140,6 +143,7 @@ class Trace(msgspec.Struct):
     kinds: list[str] = []  # of the traced steps, in order; empty: nobody told them apart
     captures: list[str] = []  # files: what was launched when the graphs were captured that it replays
     replays: list[int] = []  # of each replay in it, in order: which of the captures; -1 none of them
+    others_are: bool = False  # other ranks are traced in its place
     why_not: str = ""
 
 
@@ -214,6 +218,7 @@ class Measurement(msgspec.Struct):
     warmup: Warmup = msgspec.field(default_factory=Warmup)
     steps: StepColumns = msgspec.field(default_factory=StepColumns)
     first_timed: int = 0  # the job's own count of the first of them
+    node: str = ""  # the machine's name, in a job of several ranks
     beside: list[Beside] = []
     elapsed: Elapsed | None = None
     later: Later | None = None

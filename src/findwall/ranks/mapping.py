@@ -20,6 +20,7 @@ from typing import IO
 import msgspec
 
 from findwall.errors import InputError
+from findwall.model.measurement import MEASUREMENT_FILE
 from findwall.model.summaries.rank_summary import RankSummary, decode, encode
 
 Progress = Callable[[int, int], None]
@@ -65,6 +66,10 @@ def reduce_all(paths: list[Path], workers: int, progress: Progress | None = None
     finally:
         for _ in range(workers):
             idle.get().end()
+
+
+def worker_count() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def tell(progress: Progress | None, done: int, of: int) -> None:
@@ -126,6 +131,7 @@ def _receive(pipe: IO[bytes]) -> bytes | None:
 
 def reduced(path: Path) -> Reduced:
     """One path, in this process."""
+    from findwall.ranks.rank_in_job import summary_of
     from findwall.ranks.summarising import summarise  # not where only their bytes pass through
     from findwall.readers.allowance import Allowance
     from findwall.readers.rank_summaries import KIND
@@ -133,6 +139,8 @@ def reduced(path: Path) -> Reduced:
 
     name = str(path)
     try:
+        if (path / MEASUREMENT_FILE).is_file():
+            return Reduced(name, encode(summary_of(path)))
         reader = reader_of(path)
         if reader is None or reader.alone:
             return Reduced(name)

@@ -17,6 +17,7 @@ from findwall.readers import torch_trace
 from findwall.readers.allowance import Allowance
 from findwall.readers.capture_traces import captures_beside, of_rank
 from findwall.readers.one_job import Identity, identify, strangers
+from findwall.readers.rank_summaries import is_beside_its_trace
 from findwall.readers.reader import Progress, reader_of
 from findwall.readers.remote_paths import RemotePath
 
@@ -173,7 +174,8 @@ def _read_rank(
     allowance: Allowance,
 ) -> None:
     reader = reader_of(path)
-    if reader is None or reader.alone:  # what is a job by itself is no rank of this one
+    # What is a job by itself is no rank of this one.
+    if reader is None or reader.alone or is_beside_its_trace(path):
         gathered.ignored += 1
         return
     try:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from findwall.errors import InputError
 from findwall.model.measured_run import Rank, Run
+from findwall.model.measurement import SUMMARY_FILE, TRACE_FILE
 from findwall.model.summaries.rank_summary import MAGIC, RankSummary, decode, encode
 from findwall.readers.allowance import Allowance
 from findwall.readers.raw_file import RawFile
@@ -18,6 +19,12 @@ LARGEST_BYTES = 256 << 20  # a summary of more is none. Chosen by hand.
 
 def accepts(path: Path, head: bytes | None) -> bool:
     return head is not None and head.startswith(MAGIC)
+
+
+def is_beside_its_trace(path: Path) -> bool:
+    """What a rank of a measured job left of its trace: who finds both reads the trace."""
+    ends = ("", ".gz")
+    return path.name == SUMMARY_FILE and any(path.with_name(TRACE_FILE + end).exists() for end in ends)
 
 
 def read_summary(path: Path) -> RankSummary:

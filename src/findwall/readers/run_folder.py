@@ -7,6 +7,7 @@ there.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,6 @@ from msgspec.structs import replace
 
 from findwall.errors import InputError
 from findwall.files import read_small
-from findwall.model.answers.sweep_answer import Sweep
-from findwall.model.applied import Trial
 from findwall.model.dataflow import Observed
 from findwall.model.events import Timeline
 from findwall.model.machine import UNKNOWN_CEILINGS
@@ -26,15 +25,16 @@ from findwall.model.measurement import (
     MEASUREMENT_FILE,
     RUN_FILE,
     RUN_SCHEMA,
-    SWEEP_FILE,
-    TRIALS_FILE,
     Measurement,
+    Observation,
     RecordedMemory,
     RunInfo,
+    Trace,
 )
 from findwall.model.memory_history import KnownMemory, MemoryHistory, RecordedRank
-from findwall.model.probes import PROBES_FILE, Probes, read_probes
+from findwall.model.summaries.rank_summary import RankSummary
 from findwall.readers.allowance import Allowance
+from findwall.readers.beside_the_ranks import read_probes_beside, read_sweep_beside, read_trials_beside
 from findwall.readers.capture_traces import read_capture
 from findwall.readers.known_memory import read_known_memory
 from findwall.readers.observed_steps import read_observed_steps
@@ -44,12 +44,17 @@ from findwall.readers.sound_figures import MOST_RANKS, made_sound
 from findwall.readers.step_times import elapsed, evaluated_apart, evaluates_always, step_times
 from findwall.readers.torch_trace import read_trace
 from findwall.readers.torch_trace.repair import UNDECODABLE
+from findwall.units import in_short
 
 _RANK_FOLDER = re.compile(
     r"rank(0|[1-9][0-9]{0,5})"
 )  # as they are written: `rank٣` or `rank007` are not ours
 
 
+NOT_SHARED = (
+    "the job ran on several machines: one that does not share this folder keeps its ranks in another, and "
+    "`findwall read` takes both together"
+)
 RUN_FOLDER = "run-folder"  # the kind of run that this reads
 
 
@@ -64,25 +69,37 @@ def is_run_folder(path: Path) -> bool:
 
 def read_run_folder(path: Path, allowance: Allowance | None = None) -> Run:
     """Everything the folder holds, as one run."""
-    allowance = allowance or Allowance()
+    return read_job([path], allowance or Allowance(), {})
+
+
+def read_job(paths: list[Path], allowance: Allowance, summaries: Mapping[int, RankSummary]) -> Run:
+    """Everything that the folders of one job hold, a machine's each. Of ranks of whom there is a summary no
+    trace is read."""
     notes: list[str] = []
+    path = paths[0]
     info = _read_info(path, notes)
-    ranks = _read_ranks(path, notes)
+    ranks = [one for each in paths for one in _read_ranks(each, notes)]
+    ranks.sort(key=lambda one: _number(one[0]))
     if not ranks:
         raise InputError(
             f"{path} holds no measurement that can be read.",
             "The job was killed before its steps were timed, or findwall failed.",
         )
     world_size = info.world_size if info is not None else ranks[0][1].world_size
-    if len(ranks) < world_size:
-        notes.append(f"{len(ranks)} of {world_size} ranks wrote their measurement")
+    if missing := sorted(set(range(world_size)) - {_number(folder) for folder, _ in ranks}):
+        notes.append(f"{len(ranks)} of {world_size} ranks wrote their measurement, not {in_short(missing)}")
+        if info is not None and info.spans:
+            notes.append(NOT_SHARED)
     first = ranks[0][1]
-    probes, trials = _read_probes(path, first.device_name, notes), _read_trials(path, notes)
-    sweep = _read_sweep(path, notes)
+    probes, trials = read_probes_beside(path, first.device_name, notes), read_trials_beside(path, notes)
+    sweep = read_sweep_beside(path, notes)
+    every = [
+        _rank(folder, measured, info, allowance, summaries.get(_number(folder))) for folder, measured in ranks
+    ]
     return Run(
         kind=RUN_FOLDER,
-        paths=(str(path),),
-        ranks=tuple(_rank(folder, measured, info, allowance) for folder, measured in ranks),
+        paths=tuple(str(one) for one in paths),
+        ranks=tuple(every),
         ceilings=first.ceilings or UNKNOWN_CEILINGS,
         environment=first.environment,
         cost=first.cost,
@@ -94,28 +111,6 @@ def read_run_folder(path: Path, allowance: Allowance | None = None) -> Run:
         trials=trials,
         sweep=sweep,
     )
-
-
-def _read_trials(path: Path, notes: list[str]) -> tuple[Trial, ...]:
-    """What `findwall try` left here."""
-    try:
-        return tuple(msgspec.json.decode(read_small(path / TRIALS_FILE), type=list[Trial]))
-    except FileNotFoundError:
-        return ()
-    except (InputError, *UNDECODABLE) as error:
-        notes.append(f"{TRIALS_FILE} is left out: {error}; run `findwall try` again")
-        return ()
-
-
-def _read_sweep(path: Path, notes: list[str]) -> Sweep | None:
-    """What `findwall sweep` left here."""
-    try:
-        return msgspec.json.decode(read_small(path / SWEEP_FILE), type=Sweep)
-    except FileNotFoundError:
-        return None
-    except (InputError, *UNDECODABLE) as error:
-        notes.append(f"{SWEEP_FILE} is left out: {error}; run `findwall sweep` again")
-        return None
 
 
 def run_info(path: Path) -> RunInfo | None:
@@ -139,36 +134,53 @@ def failed_rank(path: Path, number: int) -> Rank | None:
     return kind(**recorded, number=number, oom=measured.oom, failed_model=measured.failed_model)
 
 
-def _read_probes(path: Path, device: str | None, notes: list[str]) -> Probes | None:
-    """What `findwall probe` left here; a note where it cannot be trusted."""
+def read_rank(folder: Path) -> tuple[Rank, Measurement]:
+    """One rank's folder with its trace, and nothing beside that. InputError where nothing was measured."""
     try:
-        found = read_probes(read_small(path / PROBES_FILE))
-    except FileNotFoundError:
-        return None
-    except InputError as error:
-        notes.append(f"{PROBES_FILE} is left out: {error.message}; run `findwall probe` again")
-        return None
-    if device and found.gpu != device:
-        notes.append(f"{PROBES_FILE} is left out: it is of {found.gpu[:80]}, and the job ran on {device}")
-        return None
-    return found
-
-
-def _rank(folder: Path, found: Measurement, info: RunInfo | None, allowance: Allowance) -> Rank:
+        found = msgspec.json.decode(read_small(folder / MEASUREMENT_FILE), type=Measurement, strict=False)
+    except (OSError, *UNDECODABLE) as error:
+        raise InputError(f"{folder}/{MEASUREMENT_FILE} cannot be read ({_reason(error)})") from error
     notes: list[str] = []
     measured = made_sound(found, _number(folder), notes)
-    timeline = _read_timeline(folder, measured, notes, allowance)
-    captures, replays = _read_captures(folder, measured, notes, allowance)
+    timeline = _read_timeline(folder, measured, notes, Allowance())
+    rank = Rank(
+        number=measured.rank,
+        node=measured.node,
+        timeline=timeline,
+        evaluated=evaluated_apart(measured),
+        host_lines=_lines(measured),
+        device_kind=measured.device_kind,
+        device_name=measured.device_name,
+        notes=tuple(notes),
+    )
+    return rank, measured
+
+
+def _rank(
+    folder: Path,
+    found: Measurement,
+    info: RunInfo | None,
+    allowance: Allowance,
+    summary: RankSummary | None = None,
+) -> Rank:
+    """`summary`: in place of its trace."""
+    notes: list[str] = []
+    measured = made_sound(found, _number(folder), notes)
+    traced = measured if summary is None else replace(measured, trace=Trace(), observed=Observation())
+    timeline = _read_timeline(folder, traced, notes, allowance) if summary is None else None
+    captures, replays = _read_captures(folder, traced, notes, allowance)
     notes.extend(measured.notes)
     timed = step_times(measured, notes)
     kind, recorded = _recorded(folder, measured, notes, allowance)
     return kind(
         **recorded,
         number=measured.rank,
+        node=measured.node,
         timeline=timeline,
+        summary=summary,
         why_no_trace="" if measured.trace.file else measured.trace.why_not,
         captures=captures,
-        observed=_read_observed(folder, measured, notes),
+        observed=_read_observed(folder, traced, notes),
         replays=replays,
         traced_kinds=tuple(measured.trace.kinds),
         first_traced=measured.trace.first_step or 0,
@@ -211,6 +223,11 @@ def _read_info(path: Path, notes: list[str]) -> RunInfo | None:
     return info
 
 
+def rank_folders(path: Path) -> dict[int, Path]:
+    """Where each rank's files are."""
+    return {_number(folder): folder for folder in _rank_folders(path)}
+
+
 def _rank_folders(path: Path) -> list[Path]:
     found = [p for p in path.glob("rank*") if _RANK_FOLDER.fullmatch(p.name) and p.is_dir()]
     return sorted(found, key=_number)
@@ -248,7 +265,8 @@ def _read_timeline(
     """The rank's trace; a note where there is none that can be read."""
     if rank.trace.file is None:
         why = rank.trace.why_not or "the measurement did not get that far"
-        notes.append(f"no trace of rank {rank.rank}: {why}")
+        if not rank.trace.others_are:
+            notes.append(f"no trace of rank {rank.rank}: {why}")
         return None
     try:
         return read_trace(inside(folder, _stored(folder, rank.trace.file)), allowance=allowance)

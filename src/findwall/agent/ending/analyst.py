@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,14 @@ from findwall.agent.ending.helper_process import Helper, Process, send_out
 from findwall.agent.ending.runfolder import RunFolder
 from findwall.agent.ending.stderr import is_open, say
 from findwall.agent.ending.storage import discard, pack, put_in_place
-from findwall.agent.membership import DISTRIBUTED_VARIABLES, Membership
+from findwall.agent.membership import DISTRIBUTED_PREFIXES, DISTRIBUTED_VARIABLES, Membership
 from findwall.agent.options import Options
 from findwall.model.measurement import (
     DIAGNOSIS_FILE,
     MEASUREMENT_FILE,
     REPORT_FILE,
     RUN_FILE,
+    SUMMARY_FILE,
     Measurement,
     RunInfo,
 )
@@ -36,7 +38,8 @@ from findwall.model.measurement import (
 COMMAND_VARIABLE = "FINDWALL_VERDICT_COMMAND"  # instead of `python -m findwall read`
 # Which job has just ended that still holds memory of the device: its process takes no time of it.
 ENDED_JOB_VARIABLE = "FINDWALL_ENDED_JOB"
-RANKS_WAIT_S = 60.0
+RANKS_WAIT_S = 30.0  # for the files of the other ranks
+LOOK_S = 0.2  # between two looks at them
 JOB_END_WAIT_S = 300.0
 NICENESS = 10
 
@@ -47,7 +50,7 @@ _helper: Helper | None = None
 def prepare(options: Options, rank: Membership) -> None:
     """Before the job's first line: whoever starts the verdict later is no child of the job."""
     global _helper
-    if options.verdict and rank.speaks and _helper is None:
+    if options.verdict and (rank.speaks or rank.world_size > 1) and _helper is None:
         _helper = send_out()
 
 
@@ -138,7 +141,7 @@ def environment() -> dict[str, str]:
     environ = {
         name: value
         for name, value in os.environ.items()
-        if name not in DISTRIBUTED_VARIABLES and not name.startswith("TORCHELASTIC_")
+        if name not in DISTRIBUTED_VARIABLES and not name.startswith(DISTRIBUTED_PREFIXES)
     }
     environ["CUDA_VISIBLE_DEVICES"] = ""
     environ.pop("CUDA_INJECTION64_PATH", None)
@@ -190,15 +193,43 @@ def say_failure(folder: Path, rank: int) -> Process:
     return _start(command, folder, 2, 2)
 
 
-def missing_ranks(folder: Path, world_size: int) -> list[int]:
-    return [rank for rank in range(world_size) if not _is_final(folder / f"rank{rank}" / MEASUREMENT_FILE)]
-
-
-def _is_final(path: Path) -> bool:
+def summarise(folder: RunFolder) -> None:
+    """Begin to reduce this rank's trace to what the others need of it. Nobody waits for it but a verdict."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Measurement).final
+        _start(_summary_command(folder.path, folder.rank.rank), folder.rank_path, nowhere, nowhere)
+    finally:
+        os.close(nowhere)
+
+
+def _summary_command(folder: Path, rank: int) -> list[str]:
+    return [sys.executable, "-m", "findwall.ranks.rank_in_job", str(folder / f"rank{rank}"), str(rank)]
+
+
+def missing_ranks(folder: Path, ranks: Iterable[int]) -> list[int]:
+    """Those who have not told all yet: their measurement, and what their trace comes to."""
+    return [rank for rank in ranks if not _has_told(folder / f"rank{rank}")]
+
+
+def _has_told(folder: Path) -> bool:
+    try:
+        measured = msgspec.json.decode((folder / MEASUREMENT_FILE).read_bytes(), type=Measurement)
     except (OSError, msgspec.MsgspecError):
         return False
+    return measured.final and (measured.trace.file is None or (folder / SUMMARY_FILE).exists())
+
+
+def _wait_for_ranks(folder: Path, world_size: int) -> None:
+    """This rank's own summary is made meanwhile."""
+    until = time.monotonic() + RANKS_WAIT_S
+    own = subprocess.Popen(_summary_command(folder, 0))
+    missing = missing_ranks(folder, range(world_size))
+    while missing and time.monotonic() < until:
+        time.sleep(LOOK_S)
+        missing = missing_ranks(folder, missing)
+    if own.poll() is None and 0 in missing:
+        own.kill()
+    own.wait()
 
 
 def _read_command(folder: Path) -> list[str]:
@@ -221,11 +252,10 @@ def _view(folder: Path) -> list[str]:
 def main(arguments: list[str]) -> Any:
     folder, world_size = Path(arguments[0]), int(arguments[1])
     os.nice(NICENESS)
-    until = time.monotonic() + RANKS_WAIT_S
-    while world_size > 1 and missing_ranks(folder, world_size) and time.monotonic() < until:
-        time.sleep(0.2)
+    if world_size > 1:
+        _wait_for_ranks(folder, world_size)
     with ThreadPoolExecutor(1) as beside:
-        packing = beside.submit(pack, folder)
+        packing = beside.submit(pack, folder / "rank0")
         outcome = subprocess.run(_read_command(folder), check=False, umask=0o077).returncode
     (put_in_place if outcome == 0 else discard)(packing.result())
     if outcome == 0 and len(arguments) > 2 and (folder / DIAGNOSIS_FILE).is_file():

@@ -9,7 +9,7 @@ import platform
 import re
 import shutil
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import findwall
 from findwall.agent.ending.writes import Writes
 from findwall.agent.membership import Membership
 from findwall.agent.options import Options
+from findwall.agent.rank_sample import TIMING_FILE, RankTiming
 from findwall.agent.secrets import mask_arguments
 from findwall.files import write_atomically
 from findwall.model.applied import APPLIED_FILE, Applied
@@ -39,6 +40,7 @@ class RunFolder:
     path: Path
     rank: Membership
     notes: list[str] = field(default_factory=list)
+    is_apart: bool = False  # made for this machine's ranks, who do not see that of the first
 
     @property
     def rank_path(self) -> Path:
@@ -55,6 +57,9 @@ class RunFolder:
 
     def write_measurement(self, measurement: Measurement) -> None:
         self._write(MEASUREMENT_FILE, measurement)
+
+    def write_timing(self, timing: RankTiming) -> None:
+        self._write(TIMING_FILE, timing)
 
     def write_applied(self, applied: Applied) -> None:
         self._write(APPLIED_FILE, applied)
@@ -89,13 +94,43 @@ def _as_text(value: Any) -> Any:
 
 
 def open_folder(
-    script: str, argv: list[str], options: Options, rank: Membership, base: Path | None = None
+    script: str,
+    argv: list[str],
+    options: Options,
+    rank: Membership,
+    base: Path | None = None,
+    at_last: bool = False,
 ) -> RunFolder | None:
-    """Make the run's folder (rank 0 and single jobs), or find the one rank 0 made; None: not there yet."""
+    """Make the run's folder (rank 0 and single jobs), or find the one rank 0 made; None: not there yet.
+    `at_last`: rank 0 must have made it by now. Where it is not to be found, the machine's first rank makes
+    one for those on it."""
     parent, name = _place(script, options, base or Path.cwd())
-    if not rank.speaks:
-        found = _follow(parent, rank)
-        return None if found is None else RunFolder(found, rank)
+    if rank.speaks:
+        return _make(parent, name, script, argv, options, rank)
+    found = _follow(parent, rank)
+    if found is not None:
+        return RunFolder(found, rank)
+    if not at_last or rank.local_rank != 0 or not rank.spans:
+        return None
+    return _make_apart(parent, name, script, argv, options, rank)
+
+
+def _make_apart(
+    parent: Path, name: str, script: str, argv: list[str], options: Options, rank: Membership
+) -> RunFolder:
+    folder = _make(parent, name, script, argv, options, rank)
+    # Now that something was made there, a disk that is shared shows what others have made.
+    found = _follow(parent, replace(rank, local_rank=None))
+    if found is None:
+        folder.is_apart = True
+        return folder
+    shutil.rmtree(folder.path, ignore_errors=True)
+    return RunFolder(found, rank)
+
+
+def _make(
+    parent: Path, name: str, script: str, argv: list[str], options: Options, rank: Membership
+) -> RunFolder:
     notes: list[str] = []
     is_first = not parent.exists()
     try:
@@ -168,27 +203,33 @@ def _describe(folder: RunFolder, script: str, argv: list[str], options: Options)
         python=platform.python_version(),
         options=options.as_dict(),
         cores=core_name(),
+        job=folder.rank.job,
+        spans=folder.rank.spans,
     )
     write_atomically(folder.path / RUN_FILE, encode(info), private=True)
 
 
-def _pointer(parent: Path, rank: Membership) -> Path:
-    return parent / f".job-{rank.job}"
+def _pointers(parent: Path, rank: Membership) -> list[Path]:
+    """Where rank 0 says which folder it is; and where a machine's first rank does, that sees none of it."""
+    whole = parent / f".job-{rank.job}"
+    return [whole] if rank.local_rank is None else [whole, parent / f".job-{rank.job}-{platform.node()}"]
 
 
 def _point_to(parent: Path, folder: RunFolder) -> None:
     # Where the folder had to go elsewhere, the other ranks look beside it in the same fall-back place.
     for place in (parent, Path(tempfile.gettempdir())):
         with contextlib.suppress(OSError):
-            write_atomically(_pointer(place, folder.rank), os.fsencode(folder.path))
+            names = _pointers(place, folder.rank)
+            write_atomically(names[0 if folder.rank.speaks else -1], os.fsencode(folder.path))
             return
 
 
 def _follow(parent: Path, rank: Membership) -> Path | None:
-    for place in (parent, Path(tempfile.gettempdir())):
+    places = (parent, Path(tempfile.gettempdir()))
+    for pointer in (one for place in places for one in _pointers(place, rank)):
         with contextlib.suppress(OSError):
-            path = Path(os.fsdecode(_pointer(place, rank).read_bytes()))
-            if path.is_dir():
+            path = Path(os.fsdecode(pointer.read_bytes()))
+            if path.is_dir() and pointer.stat().st_mtime >= rank.since:  # else a former launch left it
                 return path
     return None
 

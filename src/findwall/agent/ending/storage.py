@@ -10,14 +10,14 @@ import os
 import zlib
 from pathlib import Path
 
-PACKED_FILES = ("rank*/trace.json", "rank*/capture-*.json", "rank*/observed.json")
+PACKED_FILES = ("trace.json", "capture-*.json", "observed.json")
 LEVEL = 1  # of zlib: a tenth of the size, and about a second for 100 MB on a core; chosen by hand
 PIECE_BYTES = 1 << 20
 GZIP = 31  # zlib's word for a gzip stream
 
 
 def pack(folder: Path) -> dict[Path, Path]:
-    """A packed copy of each trace, not yet in its place: somebody may be reading the plain one."""
+    """A packed copy of each trace of a rank, not yet in its place: somebody may be reading the plain one."""
     packed = {}
     for pattern in PACKED_FILES:
         for plain in sorted(folder.glob(pattern)):

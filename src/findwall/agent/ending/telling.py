@@ -40,6 +40,7 @@ class Telling:
         self._can_say = options.verdict
         self._saying: tuple[Process, int] | None = None  # what would have fitted, and since when
         self._status: StatusLine | None = None
+        self._reduced = False  # this rank's trace, to its summary
 
     def begin(self) -> None:
         if self._rank.speaks:
@@ -63,12 +64,32 @@ class Telling:
             self.hide()
             self.begin()
 
+    def where_it_is(self, folder: RunFolder | None) -> None:
+        """Of a machine that shares no folder with the first rank's."""
+        if folder is not None and folder.is_apart:
+            say(
+                f"rank 0's run folder is not on this machine: its ranks are kept in {folder.path}, and "
+                "`findwall read` takes both folders together"
+            )
+
     def begin_verdict(self, folder: RunFolder | None) -> None:
+        if not self._rank.speaks:
+            self._begin_summary(folder)
+            return
         if self.verdict.begun:
             return
         self.verdict.begin(folder)
         if self._status is not None and self.verdict.begun:
             self._status.think()
+
+    def _begin_summary(self, folder: RunFolder | None) -> None:
+        """What the rank that speaks reads of this one, in place of its trace."""
+        engine = self._engine()
+        if folder is None or engine is None or engine.record.trace.file is None:
+            return
+        if self._can_say and not self._reduced:
+            self._reduced = True
+            analyst.summarise(folder)
 
     def tell_failures(self, engine: Engine, error: BaseException | None) -> None:
         """Each rank of its own requests that failed: the others know nothing of them."""
@@ -88,6 +109,10 @@ class Telling:
 
     def end(self, engine: Engine, folder: RunFolder, failure: str) -> None:
         """The job has ended."""
+        if not self._rank.speaks:
+            if not failure:
+                self.begin_verdict(folder)
+            return
         with suppress(Exception):  # a process more, where memory has just ended
             self._end_what_fits(engine, folder)
         if failure:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from itertools import pairwise
-from statistics import median
+from statistics import mean, median
 from time import perf_counter_ns
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from findwall.agent.allocations.memory_recording import RecordingMemory, write_known
 from findwall.agent.ending.account import save
 from findwall.agent.engine import Engine
+from findwall.agent.rank_sample import Choice, RankTiming, is_sampled, named
 from findwall.agent.stages.control import Control, finish, settling_steps
 from findwall.agent.stages.observing import Observing
 from findwall.agent.stages.surroundings import look_around
@@ -56,8 +57,8 @@ def after_timing(engine: Engine) -> None:
         engine.enter(Tracing(engine))
 
 
-def without_trace(engine: Engine, why: str) -> None:
-    engine.record.trace = Trace(why_not=why)
+def without_trace(engine: Engine, why: str, others_are: bool = False) -> None:
+    engine.record.trace = Trace(why_not=why, others_are=others_are)
     after_trace(engine)
 
 
@@ -96,42 +97,89 @@ def warm_steps(engine: Engine) -> int:
     return settling_steps(engine) if waited else min(settling_steps(engine), WINDOW_WARM_STEPS)
 
 
+class Plan(msgspec.Struct, frozen=True):
+    """What all ranks are told, in a file."""
+
+    trace_from: int
+    steps: int
+    ranks: list[int] | None = None  # those that are traced; None: all
+
+
 class Agree:
-    """All ranks trace the same steps: rank 0 says which, in a file, early enough for all to read it."""
+    """All ranks trace the same steps: rank 0 says which, in a file, early enough for all to read it. Of many
+    ranks it chooses first which are traced at all."""
 
     name = "agree"
 
     def __init__(self, engine: Engine) -> None:
         self.began = self.looked = perf_counter_ns()
-        self.start: int | None = None
-        self.steps: int | None = None
-        if engine.rank.speaks:
-            notice, warm = _notice(engine), warm_steps(engine)
-            plan = plan_trace(engine, notice + warm)
-            self.start, self.steps = plan.first - warm, plan.steps
-            if engine.folder is not None:
-                agreed = {"trace_from": self.start, "steps": self.steps}
-                write_atomically(engine.folder.plan_path, msgspec.json.encode(agreed))
+        self.plan: Plan | None = None
+        self.choice: Choice | None = None
+        asked, folder = engine.options.trace_ranks, engine.settle_folder()
+        if folder is None:
+            return
+        leads = engine.rank.speaks or folder.is_apart
+        if is_sampled(asked, engine.rank.world_size):
+            own = _timing(engine)
+            if leads:
+                self.choice = Choice(folder.path, asked, own, engine.rank.world_size)
+            else:
+                folder.write_timing(own)
+        elif leads:
+            self._make_plan(engine, named(asked))
+
+    def _make_plan(self, engine: Engine, ranks: list[int] | None) -> None:
+        notice, warm = _notice(engine), warm_steps(engine)
+        window = plan_trace(engine, notice + warm)
+        first = window.first - warm
+        if engine.rank.spans:
+            # A machine that sees no file of another's comes to the same step by itself, nearly always.
+            apart = 1 << notice.bit_length()
+            first = -(-first // apart) * apart
+        self.plan = Plan(first, window.steps, ranks)
+        if engine.folder is not None:
+            write_atomically(engine.folder.plan_path, msgspec.json.encode(self.plan))
 
     def step(self, engine: Engine, now: int) -> None:
-        if self.start is None and now - self.looked > PLAN_LOOK_NS:
+        if self.plan is None and now - self.looked > PLAN_LOOK_NS:
             self.looked = now
-            self._read_plan(engine)
-        if self.start is None:
+            self._look(engine)
+        plan = self.plan
+        if plan is None:
             if now - self.began > PLAN_WAIT_NS:
                 without_trace(engine, "rank 0 named no step to trace from")
-        elif engine.step_number == self.start:
-            engine.enter(Tracing(engine, self.steps))
-        elif engine.step_number > self.start:
+        elif plan.ranks is not None and engine.rank.rank not in plan.ranks:
+            # What follows is of steps that no profiler holds up, on any rank.
+            if engine.step_number > plan.trace_from + plan.steps + warm_steps(engine):
+                without_trace(engine, "other ranks are traced in its place", others_are=True)
+        elif engine.step_number == plan.trace_from:
+            engine.enter(Tracing(engine, plan.steps))
+        elif engine.step_number > plan.trace_from:
             without_trace(engine, "this rank learned of the traced steps too late")
 
-    def _read_plan(self, engine: Engine) -> None:
+    def _look(self, engine: Engine) -> None:
+        if self.choice is not None:
+            ranks = self.choice.ranks()
+            if ranks is not None:
+                self._make_plan(engine, ranks)
+            return
         with contextlib.suppress(OSError, msgspec.MsgspecError, AttributeError):
-            plan = msgspec.json.decode(engine.folder.plan_path.read_bytes(), type=dict[str, int])  # type: ignore[union-attr]
-            self.start, self.steps = plan.get("trace_from"), plan.get("steps")
+            self.plan = msgspec.json.decode(engine.folder.plan_path.read_bytes(), type=Plan)  # type: ignore[union-attr]
 
     def close(self, engine: Engine) -> None:
         ended_first(engine)
+
+
+def _timing(engine: Engine) -> RankTiming:
+    steps, record = engine.record.steps, engine.record
+    times = steps.times()
+    return RankTiming(
+        record.rank,
+        record.node,
+        mean(times) if times else 0.0,
+        mean(steps.loader_ns or [0]),
+        mean(steps.gc_ns or [0]),
+    )
 
 
 class Tracing:

@@ -41,7 +41,7 @@ def says(facts: Facts) -> Told:
     most = sum(one.ms for one in found) >= MAJORITY_SHARE * facts.spent_ms(NAME)
     on_host = [one.claim for one in found[:COLLECTIVES_NAMED]] if most else []
     names = {} if on_host else carrying(facts, NAME, COLLECTIVES_NAMED)
-    alone = len(facts.run.traced) <= 1
+    alone = len(facts.run.seen) <= 1
     action = "advise/nccl-backend" if staged_bytes(facts) > 0 else "advise/overlap-comms"
     return Told(Claim("exposed-collective/runs-alone", {"alone": alone}, names, parts=on_host), Claim(action))
 

@@ -29,7 +29,7 @@ def use(facts: Facts) -> Outcome:
         return Use(Claim("balance-ranks/split-evenly", {"waits_ms": spent}, parts=_held(facts)))
     if collectives_a_step(facts) == 0:
         return no_use("communication/none")
-    if len(facts.run.traced) < 2:
+    if len(facts.run.seen) < 2:
         return cannot_tell("balance-ranks/one-rank")
     return no_use("balance-ranks/together")
 

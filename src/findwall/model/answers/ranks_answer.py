@@ -33,6 +33,8 @@ class Suspect(msgspec.Struct):
     why: Why | None = None
     why_ms: float | None = None  # what of the excess that is
     line: str | None = None  # where its host was seen most
+    # "timing": it was not traced, and its steps without the profiler are longer. Nobody knows why.
+    by: Literal["replay", "timing"] = "replay"
 
 
 class LinkRow(msgspec.Struct):
@@ -73,3 +75,4 @@ class RanksTogether(msgspec.Struct):
     links: list[LinkRow] = []
     missing: list[int] = []  # ranks of the job that are not here, at most 16 of them
     missing_count: int = 0
+    timed: int = 0  # ranks of which only the steps were timed: others were traced in their place

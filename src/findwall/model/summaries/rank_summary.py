@@ -114,6 +114,7 @@ class RankSummary(msgspec.Struct, frozen=True):
     lines: tuple[LineSeen, ...] = ()
     by_host: bool = False  # the collectives are the host's (gloo): its device has none
     notes: tuple[str, ...] = ()
+    made_s: float = 0.0  # seconds of CPU that making it took, where it was made beside the job
 
 
 class _Written(msgspec.Struct, frozen=True):
