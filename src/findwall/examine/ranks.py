@@ -13,6 +13,7 @@ from findwall.model.causes import UNKNOWN, cause_index
 from findwall.model.intervals import F64
 from findwall.model.summaries.rank_summary import LineSeen, RankSummary
 from findwall.ranks.compared_ranks import RanksCompared, compare
+from findwall.ranks.link_rates import LARGE_MESSAGE_BYTES
 from findwall.ranks.summarising import summarise_rows
 from findwall.ranks.waits_seen import entry_wait, waits_in
 from findwall.replay.step_reading import Scenario, StepReading
@@ -20,7 +21,6 @@ from findwall.units import NS_PER_MS
 from findwall.work.work_facts import DeviceAtoms
 
 # Chosen by hand, not calibrated.
-LARGE_MESSAGE_BYTES = 4 << 20  # from here on a transfer's rate is the link's, not its latency's
 SLOW_LINK_SHARE = 0.5  # of the link's measured rate: a transfer below it is slow
 
 
@@ -63,8 +63,9 @@ def _saves(compared: RanksCompared) -> dict[str, float]:
 
 def _bus_rate(answer: RanksTogether) -> float | None:
     """Median bytes/s on the wire of large messages, without waiting; None where sizes are unknown."""
-    large = [row.busbw_gbps * 1e9 for row in answer.links if row.bytes >= LARGE_MESSAGE_BYTES]
-    return float(np.median(large)) if large else None
+    large = [row.busbw_gbps for row in answer.links if row.bytes >= LARGE_MESSAGE_BYTES]
+    known = [rate * 1e9 for rate in large if rate is not None]
+    return float(np.median(known)) if known else None
 
 
 def speaker_of(ranks: list[Facts], findings: RankFindings) -> int:

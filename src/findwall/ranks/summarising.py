@@ -43,6 +43,7 @@ from findwall.work.op_families.movement import message_bytes
 LINES_KEPT = 3  # of those that the host was seen on most. Chosen by hand.
 # Names of one collective by different callers: "nccl:_all_gather_base", "_allgather_base", "gloo:all_reduce".
 _CALLER = re.compile(r"^(?:nccl|gloo|mpi|ucc|c10d|rccl)[:.]+|^_+|_base$|_coalesced$|_$", re.IGNORECASE)
+_WRAPPER = re.compile(r"^(?:DistributedDataParallel|FullyShardedDataParallel|FSDP)[.:]")
 _SPELT = {
     "allreduce": "all_reduce",
     "allgather": "all_gather",
@@ -94,6 +95,9 @@ def summarise_rows(
         events=len(events),
         lines=lines[:LINES_KEPT],
         by_host=by_host,
+        groups=tuple(one for one in header.groups if one.name in {label.group for label in labels}),
+        gpus=len(header.devices),
+        data_parallel=any(_WRAPPER.search(name) for name in timeline.names),
     )
     return summary, found[order]
 
@@ -224,6 +228,7 @@ def _labels(timeline: Timeline, links: Links, rows: I64, by_host: bool) -> tuple
             -1 if np.isnan(size) else int(size),
             -1,
             int(events.thread[row] if by_host else events.stream[row]),
+            (extra.group_size if extra is not None else None) or -1,
         )
         found.append(known.setdefault(label, len(known)))
     return tuple(known), np.array(found, np.int64)
