@@ -17,8 +17,8 @@ sends and receives between stages pipeline-bubble.
 What helps:
 nccl-backend where GPU tensors go through gloo. overlap-comms (DDP's buckets leave during backward:
 static_graph=True, a bucket size that fits; FSDP's prefetching), accumulate-gradients with no_sync(),
-no-sync-accumulation where every micro-batch is reduced, broadcast-buffers, bucket-collectives, gradients
-compressed to bf16, faster-link.
+no-sync-accumulation where every micro-batch is reduced, broadcast-buffers, bucket-collectives,
+skip-unused-search, gradients compressed to bf16, faster-link.
 """
 
 from __future__ import annotations

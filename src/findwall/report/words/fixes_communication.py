@@ -57,6 +57,9 @@ WORDS: dict[str, Words] = {
     "data-parallel/none": "DistributedDataParallel wraps no model here",
     "rank/held-down": "{reason} held down the clocks of rank {rank} in {samples_share:share} of the samples",
     "accumulate-gradients/no-training": "this job does not train, so there are no gradients to reduce",
+    "accumulate-gradients/no-reductions": (
+        "nothing is reduced here: what the ranks exchange belongs to each batch"
+    ),
     "accumulate-gradients/reduced-too-early": (
         "gradients are accumulated already, but reduced after each backward pass: no_sync first"
     ),
@@ -74,6 +77,20 @@ WORDS: dict[str, Words] = {
     "broadcast-buffers/off": _buffers,
     "bucket-collectives/few": "there are only {collectives:,.0f} collectives per step",
     "bucket-collectives/hidden": "the device waits for no communication",
+    "bucket-collectives/large": lambda claim: fill(
+        "DDP's gradients ({amount}) already leave in {buckets:,.3g} buckets per step, {each} each (median)",
+        claim,
+        amount=format_bytes(number(claim, "gradient_bytes")),
+        each=format_bytes(number(claim, "each_bytes")),
+    ),
+    "bucket-collectives/buckets": lambda claim: fill(
+        "Pass `bucket_cap_mb={megabytes:.0f}` to DistributedDataParallel: its {amount} of gradients leave in "
+        "{buckets:,.3g} buckets per step, {each} each (median), and then in {made:.0f} per backward pass; "
+        "the device waits {waits_ms:per_step} for them.",
+        claim,
+        amount=format_bytes(number(claim, "gradient_bytes")),
+        each=format_bytes(number(claim, "each_bytes")),
+    ),
     "bucket-collectives/pack": (
         "Pack the {collectives:,.0f} collectives per step into fewer (DDP: a larger bucket_cap_mb; FSDP: "
         "wrap whole blocks; scalars: stack them first): the device waits {waits_ms:per_step} for them."
@@ -95,6 +112,19 @@ WORDS: dict[str, Words] = {
         "Put `with model.no_sync():` around every forward and backward pass but the last before the "
         "optimizer's step: gradients still being added up take {reductions:,.3g} reductions and "
         "{spent_ms:per_step}."
+    ),
+    "skip-unused-search/none": "the job searches for no unused parameters",
+    "skip-unused-search/unknown": (
+        "it is unknown whether all parameters get a gradient in each pass: the trace does not say how many "
+        "there are (torch warns where all of them do)"
+    ),
+    "skip-unused-search/needed": (
+        "only {used:,.0f} of the {parameters:,.0f} parameters get a gradient in some pass, so the search is "
+        "needed"
+    ),
+    "skip-unused-search/off": (
+        "Leave out `find_unused_parameters=True`: all {parameters:,.0f} parameters get a gradient in each "
+        "pass, and the search takes {search_ms:per_step} of the host, with a reduction after each pass."
     ),
     "overlap-comms/fsdp": (
         "Let FSDP prefetch the next layer's parameters (forward_prefetch, BackwardPrefetch.BACKWARD_PRE)"
