@@ -16,7 +16,7 @@ from findwall.causes.verdict import decide
 from findwall.facts.beside_the_model import behind_the_products
 from findwall.facts.best_changes import in_lists
 from findwall.facts.facts import Facts, of_class
-from findwall.facts.gradient_traffic import buckets, sent_by_stage
+from findwall.facts.message_traffic import buckets, sent_by_stage
 from findwall.fixes import CannotTell, NoUse, Use, all_fixes
 from findwall.fixes.at_best import step_at_best
 from findwall.fixes.predict import predict

@@ -23,6 +23,7 @@ from findwall.model.machine import (
 )
 from findwall.model.ncu_kernel import NcuReport
 from findwall.model.probes import Probes
+from findwall.model.summaries.nccl_log import NcclLog
 from findwall.model.summaries.rank_summary import RankSummary
 from findwall.model.watched import WatchedJob, WatchedRank
 
@@ -152,6 +153,7 @@ class Run(msgspec.Struct, frozen=True):
     sweep: Sweep | None = None  # batches of other sizes that were tried with it
     ncu: NcuReport | None = None  # kernels that Nsight Compute counted, of this job or alone
     watched: WatchedJob | None = None  # where the job ran already
+    nccl: NcclLog | None = None  # how its ranks are connected, where a log says so
 
     @property
     def first(self) -> Rank:

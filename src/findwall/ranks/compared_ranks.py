@@ -11,12 +11,11 @@ from findwall.model.intervals import F64
 from findwall.model.summaries.rank_summary import RankSummary
 from findwall.ranks.all_rows import AllRows, gather
 from findwall.ranks.clocks import Clocks, fit_clocks
-from findwall.ranks.group_roles import group_rows, groups_of
 from findwall.ranks.layout import Layout, lay_out
 from findwall.ranks.link_rates import link_rows
 from findwall.ranks.matching import Matched, match
+from findwall.ranks.parallelism import even_bubble, group_rows, groups_of, micro_batches
 from findwall.ranks.peers import peers_of
-from findwall.ranks.pipelines import even_bubble, micro_batches
 from findwall.ranks.ranks_job import RanksJob, set_up
 from findwall.ranks.reasons import why, why_uneven
 from findwall.ranks.suspects import Candidate, Found, excess_of_ranks, find_suspects

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.machine.link_table import link_of
-from findwall.model.answers.ranks_answer import LinkRow
+from findwall.model.answers.ranks_answer import LinkRow, RanksTogether
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.intervals import I64
 from findwall.ranks.all_rows import PAIR
@@ -72,10 +72,11 @@ def link_rows(job: RanksJob, sizes: dict[str, int | None]) -> list[LinkRow]:
     return [row for _, row in sorted(found, key=lambda one: -one[0])[:ROWS_LISTED]]
 
 
-def held_against(links: list[LinkRow], measured: float | None, device: str | None, inside: bool) -> None:
-    """Beside each bus rate what the link carries: as measured here (bytes/s), else by the table where all
-    ranks are `inside` one machine, else what other groups reach with the same message."""
-    spec = link_of(device) if device and inside else None
+def held_against(answer: RanksTogether, measured: float | None, device: str) -> None:
+    """Beside each bus rate what the link carries: as measured (bytes/s), else by the table, where all ranks
+    are in one machine; else what other groups reach with the same message."""
+    links, inside = answer.links, answer.nodes == 1
+    spec = link_of(device) if inside else None
     for row in links:
         if row.busbw_gbps is None:
             continue

@@ -42,7 +42,11 @@ from findwall.work.op_families.movement import message_bytes
 
 LINES_KEPT = 3  # of those that the host was seen on most. Chosen by hand.
 # Names of one collective by different callers: "nccl:_all_gather_base", "_allgather_base", "gloo:all_reduce".
-_CALLER = re.compile(r"^(?:nccl|gloo|mpi|ucc|c10d|rccl)[:.]+|^_+|_base$|_coalesced$|_$", re.IGNORECASE)
+_CALLER = re.compile(
+    r"^(?:nccl|gloo|mpi|ucc|c10d|rccl|symm_mem)[:.]+|^(?:multimem|one_shot|two_shot)_|^_+"
+    r"|_base$|_coalesced$|_out$|_copy$|_$",
+    re.IGNORECASE,
+)
 _WRAPPER = re.compile(r"^(?:DistributedDataParallel|FullyShardedDataParallel|FSDP)[.:]")
 _SPELT = {
     "allreduce": "all_reduce",

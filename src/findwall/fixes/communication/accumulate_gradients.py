@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.facts.collectives import host_collectives, reduced_too_early
-from findwall.facts.gradient_traffic import REDUCTION, reductions
+from findwall.facts.message_traffic import REDUCTION, reductions
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, is_training, spent_ms, unless
 from findwall.fixes.communication.communication_refusals import NO_COLLECTIVES, communication_hidden
 from findwall.model.causes import cause_index

@@ -26,7 +26,7 @@ from findwall.apply.applying import Effect
 from findwall.apply.job_lines import passed
 from findwall.apply.registry import APPLIED, REGISTRY
 from findwall.facts.collectives import collectives_a_step
-from findwall.facts.gradient_traffic import buckets
+from findwall.facts.message_traffic import buckets
 from findwall.fixes import Claim, Facts, Figures, Fix, NoUse, Outcome, Use, no_use, spent_ms
 from findwall.fixes.communication.communication_refusals import NO_COLLECTIVES
 from findwall.model.catalogue import FEWEST_REPEATS

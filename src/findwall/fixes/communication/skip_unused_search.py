@@ -21,7 +21,7 @@ import re
 
 import numpy as np
 
-from findwall.facts.gradient_traffic import counted_parameters
+from findwall.facts.message_traffic import counted_parameters
 from findwall.fixes import Claim, Facts, Figures, Fix, NoUse, Outcome, Use, cannot_tell, unless
 from findwall.fixes.communication.communication_refusals import NOT_DATA_PARALLEL
 from findwall.model.events import Kind

@@ -74,8 +74,9 @@ class ShardingRow(msgspec.Struct):
     """What a rank would send each step with state, gradients or weights spread over the data ranks."""
 
     stage: int  # of ZeRO; 0: as DistributedDataParallel has it
-    sent_bytes: float
+    sent_bytes: float  # as rings send it
     ms: float | None  # at the rate that this job's own reductions reach; null where that is unknown
+    least_ms: float | None = None  # at what the link carries, where all ranks are in one machine
 
 
 class Scaling(msgspec.Struct):
@@ -86,7 +87,9 @@ class Scaling(msgspec.Struct):
     baseline_step_ms: float
     step_ms: float
     # Of the work done a rank and second, this run's by the baseline's.
-    efficiency: float | None
+    efficiency: float
+    low: float | None
+    high: float | None
     # throughput: samples were counted in both; step: taken as the same work a rank and step in both
     basis: Literal["throughput", "step"]
 
@@ -96,7 +99,7 @@ class Transport(msgspec.Struct):
 
     via: str  # "P2P/CUMEM", "SHM", "NET/IB", "NET/Socket"
     connections: int  # pairs of ranks
-    across_nodes: bool
+    across_nodes: bool | None
     gpu_direct: bool | None = None  # of a network: whether the adapter reads the GPU's memory
 
 
@@ -120,6 +123,7 @@ class RanksTogether(msgspec.Struct):
     micro_batches: int | None = None  # of a step; null: not told, as where a schedule interleaves its stages
     bubble_expected: float | None = None  # (stages - 1) / (micro_batches + stages - 1)
     groups: list[GroupRow] = []
+    throughput: float | None = None  # of a rank, in the document's unit
     efficiency: float | None = None  # the median rank's step without waiting and exposed communication / step
     scaling: Scaling | None = None
     sharding: list[ShardingRow] = []

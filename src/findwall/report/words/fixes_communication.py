@@ -32,11 +32,15 @@ def _link(claim: Claim) -> str:
     path = f"Check the path ({f'`{tool}`, ' if tool else ''}NCCL_DEBUG=INFO)"
     if claim.figures["by_gloo"]:
         path = "Check the network interface that gloo uses (GLOO_SOCKET_IFNAME)"
+    if claim.figures["doubts"]:
+        path = "Mend the path as the notes on NCCL's log say"
+    heavy = "; ".join(map(spoken, claim.parts[:NAMED]))
     return fill(
-        "{path}, keep heavy traffic inside a node, and send fewer bytes (bf16_compress_hook, hybrid "
+        "{path}, keep heavy traffic inside a node{heavy}, and send fewer bytes (bf16_compress_hook, hybrid "
         "sharding): the device waits {waits_ms:per_step} for communication.",
         claim,
         path=path,
+        heavy=f" ({heavy})" if heavy else "",
     )
 
 
@@ -95,6 +99,8 @@ WORDS: dict[str, Words] = {
         "Pack the {collectives:,.0f} collectives per step into fewer (DDP: a larger bucket_cap_mb; FSDP: "
         "wrap whole blocks; scalars: stack them first): the device waits {waits_ms:per_step} for them."
     ),
+    "faster-link/across": "[[{role} ]]groups[[ of {ranks:.0f} ranks]] send {sent_bytes:bytes} per step and "
+    "rank across nodes",
     "faster-link/check": _link,
     "more-microbatches/none": "no pipeline stage waits here",
     "more-microbatches/cut": (

@@ -1,16 +1,28 @@
-"""What a job reduces of its gradients: how many buckets of which size; what sharding would send instead."""
+"""What a rank sends: the buckets of its gradients, what sharding would send instead, and the least it takes.
+
+From one rank alone what its collectives take beyond that is waiting or the link.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 
 import msgspec
 import numpy as np
 
 from findwall.facts.collectives import collectives_of, forward_passes, reduced_too_early
+from findwall.machine.link_table import link_of
+from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.claims import Claim, Figures
 from findwall.model.events import Kind
 from findwall.model.intervals import F64, I64
+from findwall.model.summaries.nccl_log import Connection, NcclLog
+from findwall.ranks.link_rates import bus_share
+from findwall.ranks.summarising import kind_of
+from findwall.step.call_names import collective_name
+from findwall.units import MIB, NS_PER_S
 from findwall.work.op_families.movement import message_bytes
 from findwall.work.work_facts import WorkFacts
 
@@ -35,7 +47,7 @@ class Buckets(msgspec.Struct, frozen=True):
 
     def made(self, megabytes: int) -> int:
         """How many of one pass there would be of so many MiB."""
-        return max(math.ceil(self.gradients / (megabytes << 20)), 1)
+        return max(math.ceil(self.gradients / (megabytes * MIB)), 1)
 
 
 def reductions(facts: WorkFacts) -> I64:
@@ -96,3 +108,69 @@ def sent_by_stage(found: Buckets) -> dict[int, float]:
         2: part * (scattered + found.gradients),
         3: part * (scattered + 2 * found.total),
     }
+
+
+class TransferFloor(msgspec.Struct, frozen=True):
+    """Of the collectives whose size and group are recorded, a step; ns as traced."""
+
+    calls: float
+    took: float
+    least: float
+    rate: float  # bytes/s one way
+    link: str  # "NVLink 4"; empty: as it was measured
+
+
+def transfer_floor(facts: WorkFacts) -> TransferFloor | None:
+    """None where no rate is known, or the sizes of what takes most of the time are not."""
+    spec, measured = (
+        link_of(facts.ceilings.device or facts.run.device_name or ""),
+        facts.ceilings.link_bandwidth,
+    )
+    rate = measured or (spec.rate if spec is not None else None)
+    rows = facts.kernels.row[np.unique(facts.atoms.index[facts.kernels.communication[facts.atoms.index]])]
+    rows = rows[facts.timeline.events.kind[rows] == Kind.KERNEL]
+    sent = np.array([_share(facts, row) for row in rows.tolist()], np.float64)
+    sent = sent * message_bytes(facts.timeline, facts.links, rows)
+    known = ~np.isnan(sent)
+    events, steps = facts.timeline.events, facts.steps.count
+    each = events.end[rows] - events.start[rows]
+    if rate is None or not known.any() or each[known].sum() < MAJORITY_SHARE * each.sum():
+        return None
+    took = float(each[known].sum()) / steps
+    least = float(sent[known].sum()) / rate * NS_PER_S / steps
+    name = "" if measured or spec is None else spec.kind
+    return TransferFloor(int(known.sum()) / steps, took, least, rate, name)
+
+
+def _share(facts: WorkFacts, row: int) -> float:
+    """Bytes that the rank sends for a byte of message, at least; NaN where unknown.
+
+    A switch may add up on the way: then a byte to be reduced is sent once, unless the kernel is a ring's.
+    """
+    extra = facts.timeline.extra_of(row)
+    ranks = extra.group_size if extra is not None else None
+    found = bus_share(kind_of(collective_name(facts.timeline, facts.links, row)), ranks or 0)
+    if found is None:
+        return float("nan")
+    return found if "RING" in facts.timeline.name_of(row) else min(found, 1.0)
+
+
+# -- how ranks are connected, where a log of NCCL says so ---------------------------------------------------
+
+
+def doubts_of(log: NcclLog | None) -> list[Claim]:
+    """What connects ranks more slowly than it might."""
+    if log is None:
+        return []
+    tests: tuple[tuple[str, Callable[[Connection], bool]], ...] = (
+        ("nccl/sockets", lambda one: one.via == "NET/Socket" and one.across_nodes is not False),
+        ("nccl/network-inside", lambda one: one.via.startswith("NET/") and one.across_nodes is False),
+        ("nccl/shared-memory", lambda one: one.via == "SHM"),
+        ("nccl/no-gpu-direct", lambda one: one.via == "NET/IB" and one.gpu_direct is False),
+    )
+    found = []
+    for what, holds in tests:
+        if pairs := sum(one.count for one in log.connections if holds(one)):
+            figures: Figures = {"pairs": pairs, "of": sum(one.count for one in log.connections)}
+            found.append(Claim(what, figures))
+    return found + [Claim("nccl/switched-off", names={"setting": name}) for name in log.switched_off]
