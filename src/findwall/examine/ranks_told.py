@@ -11,8 +11,7 @@ from findwall.machine.link_table import link_of
 from findwall.model.answers.ranks_answer import RanksTogether, Scaling, ShardingRow, Transport
 from findwall.model.claims import Claim, Figures
 from findwall.model.diagnosis import Diagnosis, Throughput
-from findwall.model.measured_run import Run
-from findwall.model.summaries.nccl_log import NcclLog
+from findwall.model.measured_run import NcclLog, Run
 from findwall.ranks.link_rates import LARGE_MESSAGE_BYTES
 from findwall.report.words import spoken
 from findwall.units import NS_PER_S

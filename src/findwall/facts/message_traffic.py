@@ -13,15 +13,13 @@ import msgspec
 import numpy as np
 
 from findwall.facts.collectives import collectives_of, forward_passes, reduced_too_early
-from findwall.machine.link_table import link_of
+from findwall.machine.link_table import bus_share, link_of
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.claims import Claim, Figures
 from findwall.model.events import Kind
 from findwall.model.intervals import F64, I64
-from findwall.model.summaries.nccl_log import Connection, NcclLog
-from findwall.ranks.link_rates import bus_share
-from findwall.ranks.summarising import kind_of
-from findwall.step.call_names import collective_name
+from findwall.model.measured_run import Connection, NcclLog
+from findwall.step.call_names import collective_name, kind_of
 from findwall.units import MIB, NS_PER_S
 from findwall.work.op_families.movement import message_bytes
 from findwall.work.work_facts import WorkFacts

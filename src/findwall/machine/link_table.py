@@ -51,3 +51,22 @@ LINKS: dict[str, LinkSpec] = {
 def link_of(name: str) -> LinkSpec | None:
     """The row of the device with exactly this name, or None."""
     return LINKS.get(name.strip())
+
+
+# -- what a collective puts on the link: NCCL's own count ----------------------------------------------------
+
+_TWICE = frozenset({"all_reduce"})  # every byte goes out and comes back
+_ONCE = frozenset({"all_gather", "all_gather_into_tensor", "all_to_all"})
+_ONCE |= {"reduce_scatter", "reduce_scatter_tensor"}
+_WHOLE = frozenset({"broadcast", "reduce", "send", "recv", "pair"})
+
+
+def bus_share(kind: str, ranks: int) -> float | None:
+    """Bytes that a rank sends for a byte of message; None of a kind that nobody has counted."""
+    if ranks < 2:
+        return None
+    if kind in _TWICE:
+        return 2.0 * (ranks - 1) / ranks
+    if kind in _ONCE:
+        return (ranks - 1) / ranks
+    return 1.0 if kind in _WHOLE else None

@@ -23,7 +23,6 @@ from findwall.model.machine import (
 )
 from findwall.model.ncu_kernel import NcuReport
 from findwall.model.probes import Probes
-from findwall.model.summaries.nccl_log import NcclLog
 from findwall.model.summaries.rank_summary import RankSummary
 from findwall.model.watched import WatchedJob, WatchedRank
 
@@ -133,6 +132,25 @@ class Rank(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     watched: WatchedRank | None = None  # where nobody measured it from inside
     summary: RankSummary | None = None  # in place of a timeline, where that was reduced where it lies
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """Two ranks of a communicator, as it numbers them."""
+
+    via: str  # "P2P/CUMEM", "SHM", "NET/IB", "NET/Socket"
+    across_nodes: bool | None  # null: the log does not say where both run
+    gpu_direct: bool | None  # of a network; null: of none
+    count: int = 1  # such pairs
+
+
+class NcclLog(msgspec.Struct, frozen=True):
+    """What a log of NCCL_DEBUG=INFO says."""
+
+    path: str
+    version: str = ""
+    connections: tuple[Connection, ...] = ()  # the most frequent first
+    switched_off: tuple[str, ...] = ()  # NCCL_..._DISABLE that the environment sets
+    is_cut: bool = False  # only its beginning was read
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -8,31 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from findwall.machine.link_table import link_of
+from findwall.machine.link_table import bus_share, link_of
 from findwall.model.answers.ranks_answer import LinkRow, RanksTogether
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.intervals import I64
-from findwall.ranks.all_rows import PAIR
 from findwall.ranks.ranks_job import RanksJob
 from findwall.units import NS_PER_MS
 
 ROWS_LISTED = 12  # the longest of all. Chosen by hand.
 LARGE_MESSAGE_BYTES = 4 << 20  # from here on a transfer's rate is the link's, not its latency's. By hand.
-_TWICE = frozenset({"all_reduce"})  # every byte goes out and comes back
-_ONCE = frozenset({"all_gather", "all_gather_into_tensor", "all_to_all"})
-_ONCE |= {"reduce_scatter", "reduce_scatter_tensor"}
-_WHOLE = frozenset({"broadcast", "reduce", "send", "recv", PAIR})
-
-
-def bus_share(kind: str, ranks: int) -> float | None:
-    """Bytes that a rank sends for a byte of message; None of a kind that nobody has counted."""
-    if ranks < 2:
-        return None
-    if kind in _TWICE:
-        return 2.0 * (ranks - 1) / ranks
-    if kind in _ONCE:
-        return (ranks - 1) / ranks
-    return 1.0 if kind in _WHOLE else None
 
 
 def link_rows(job: RanksJob, sizes: dict[str, int | None]) -> list[LinkRow]:

@@ -11,13 +11,13 @@ import re
 import msgspec
 import numpy as np
 
+from findwall.machine.link_table import bus_share
 from findwall.model.answers.ranks_answer import GroupRow, Role, ToldBy
 from findwall.model.events import ProcessGroup
 from findwall.model.intervals import I64
 from findwall.model.summaries.rank_summary import RankSummary
 from findwall.ranks.all_rows import PAIR, AllRows
 from findwall.ranks.layout import Layout
-from findwall.ranks.link_rates import bus_share
 from findwall.ranks.ranks_job import RanksJob
 from findwall.ranks.stage_work import EXCHANGE
 

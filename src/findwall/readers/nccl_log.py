@@ -13,8 +13,7 @@ from typing import IO
 from msgspec.structs import replace
 
 from findwall.errors import InputError
-from findwall.model.measured_run import Run
-from findwall.model.summaries.nccl_log import Connection, NcclLog
+from findwall.model.measured_run import Connection, NcclLog, Run
 from findwall.readers.reader import reader_of
 
 LARGEST_BYTES = 256 << 20  # what is read of one. Chosen by hand: 1,000 ranks write about 100 MB.
