@@ -157,6 +157,33 @@ def in_parallel(forward: str = "o", passes: int = 1) -> Facts:
     )
 
 
+def searching(used: int = 2) -> Facts:
+    """DistributedDataParallel that looks for unused ones of its two parameters, of which `used` get a
+    gradient, then reduces 8 MB in two buckets and asks all ranks."""
+    asked = {"collective": "allreduce", "in_elements": 2, "dtype": "Int", "group_size": 2}
+    bucket = {"collective": "allreduce", "in_elements": 1_000_000, "dtype": "Float", "group_size": 2}
+    ranges = {
+        "F": (Kind.ANNOTATION, "DistributedDataParallel.forward"),
+        "S": (Kind.OP, "torch.distributed.ddp.reducer::search_unused_parameters"),
+        "A": (Kind.OP, "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"),
+        "G": (Kind.OP, "torch::autograd::AccumulateGrad"),
+    }
+    gradients = "G.G" if used == 2 else "G.."
+    return facts_of(
+        sketch(
+            steps="|".ljust(12) * 3,
+            cpu=f"{'FFSSAAAAAAz ' * 3}\n{f'oo..{gradients}oooo ' * 3}",
+            gpu="   " + "mM  nnpp qkk" * 3,
+            kernels={
+                "n": replace(COLLECTIVES["n"], extra=bucket),
+                "p": replace(COLLECTIVES["n"], extra=bucket),
+                "q": replace(COLLECTIVES["n"], extra=asked),
+            },
+            host=ranges,
+        )
+    )
+
+
 def evaluating(
     passes: int = 8,
     trained: int = 1,

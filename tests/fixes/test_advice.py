@@ -16,6 +16,7 @@ from findwall.causes.verdict import decide
 from findwall.facts.beside_the_model import behind_the_products
 from findwall.facts.best_changes import in_lists
 from findwall.facts.facts import Facts, of_class
+from findwall.facts.message_traffic import buckets, sent_by_stage
 from findwall.fixes import CannotTell, NoUse, Use, all_fixes
 from findwall.fixes.at_best import step_at_best
 from findwall.fixes.predict import predict
@@ -153,7 +154,7 @@ HELPS: dict[str, Case] = {
     "separable-filter": (filter_calls.filtering, "27 products for each number instead of 729"),
     "scan-innermost": (filter_calls.scanning, "each of 1,600 threads goes down 64,000 numbers alone"),
     "smooth-fft": (lambda: memory_rewrites.transforming(521), "from 521 to 540"),
-    "accumulate-gradients": (talking("plain_adamw"), "no_sync"),
+    "accumulate-gradients": (drawn.in_parallel, "no_sync"),
     "autotune-kernels": (at("plain_adamw"), "max-autotune"),
     "averages-in-lists": (drawn.averaging, "tensor after tensor it takes 40 kernels per step, and"),
     "balance-ranks": (given("plain_adamw", "straggler"), "late rank"),
@@ -200,6 +201,7 @@ HELPS: dict[str, Case] = {
     "no-sync-accumulation": (lambda: drawn.in_parallel(" ", 3), "2 reductions and 8.00 ms per step"),
     "non-blocking-copy": (drawn.waits_for_pinned, "non_blocking=True"),
     "omp-threads": (drawn.crowded, "Set OMP_NUM_THREADS=2 before the start"),
+    "skip-unused-search": (drawn.searching, "all 2 parameters get a gradient in each pass"),
     "overlap-comms": (talking("plain_adamw"), "async_op=True"),
     "pad-shapes": (at("odd_widths"), "4093 → 4096 (next multiple of 64)"),
     "persistent-workers": (drawn.short_epochs, "the workers restart in 1 step in 8, which takes 88.0 ms"),
@@ -291,6 +293,7 @@ CANNOT_HELP: dict[str, Case] = {
     "no-sync-accumulation": (drawn.in_parallel, "no gradient is reduced before the last"),
     "non-blocking-copy": (at("pageable_batches"), "from pageable memory"),
     "omp-threads": (lambda: drawn.crowded(in_line=0.001), "hardly ever waits for a core"),
+    "skip-unused-search": (lambda: drawn.searching(1), "only 1 of the 2 parameters"),
     "overlap-comms": (at("odd_widths"), "no communication"),
     "pad-shapes": (at("upcast_tower"), "no 16-bit matmul"),
     "persistent-workers": (at("slow_loader"), "`findwall run` does"),
@@ -669,6 +672,22 @@ def test_a_copy_that_nobody_waits_for_is_left_alone() -> None:
     facts = drawn.waits_for_pinned()
     best = step_at_best(FIXES["non-blocking-copy"], FIXES["non-blocking-copy"].advise(facts), facts)
     assert ms(best) == pytest.approx(10.0, abs=0.1)  # the host no longer waits two ms for the copy
+
+
+def test_all_to_alls_are_of_each_batch() -> None:
+    exchange = {
+        "n": msgspec.structs.replace(KERNELS["n"], extra={"collective": "all_to_all"}, op="c10d::alltoall_")
+    }
+    facts = facts_of(sketch(cpu="ooo  " * 3, gpu=" mNNM" * 3, steps="|    " * 3, kernels=exchange))
+    assert facts.spent_ms("exposed-collective") > 0
+    assert not isinstance(FIXES["accumulate-gradients"].advise(facts), Use)
+
+
+def test_buckets_are_seen_with_their_size() -> None:
+    found = buckets(drawn.searching())
+    assert found is not None and (found.count, found.median, found.gradients) == (2, 4e6, 8e6)
+    assert found.made(25) == 1
+    assert sent_by_stage(found) == {0: 8e6, 1: 8e6, 2: 8e6, 3: 12e6}
 
 
 def test_who_accumulates_already_is_told_to_reduce_once() -> None:

@@ -132,6 +132,9 @@ def test_symmetric_memory_collectives_of_a_real_server(shared: Path) -> None:
     [
         "void deep_ep::intranode::combine<__nv_bfloat16, 8, 768>(__nv_bfloat16*)",
         "mscclKernel_Sum_half_Simple_false(ncclDevComm*, mscclAlgo*, mscclWork*)",
+        "void uccl::internode::dispatch<false, 2, false, __nv_bfloat16>(void*)",
+        "void my_moe::combine<__nv_bfloat16, 8>(__nv_bfloat16*)",
+        "void ep::cached_notify_combine<8>(void**, int*)",
         "void mori::moe::EpDispatchIntraNodeKernel<hip_bfloat16>(mori::moe::EpDispatchCombineArgs)",
         "nvshmemi_transfer_rma_p",
     ],
@@ -143,3 +146,14 @@ def test_a_name_that_is_a_collective_is_communication(book: Any, name: str) -> N
     links = link(timeline)
     assert is_communication(timeline, links, timeline.rows(Kind.KERNEL)).all()
     assert classify(name, None, Kind.KERNEL) == "collective"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void flash::flash_fwd_splitkv_combine_kernel<Traits>(Params)",
+        "void at::native::vectorized_elementwise_kernel<4, my::combine<float>>(int)",
+    ],
+)
+def test_what_combines_on_one_device_is_none(book: Any, name: str) -> None:
+    assert not verdict(book, book.kernel(name))

@@ -71,6 +71,12 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*(?:([KMGT])(?:i?B)?|B)?", re.IG
     help="What torch's ExecutionTraceObserver recorded of the same job: who reads what each op makes.",
 )
 @click.option(
+    "--baseline",
+    type=click.Path(),
+    metavar="RUN",
+    help="The same job on fewer ranks: tells how well it scales from there to here.",
+)
+@click.option(
     "--summaries",
     type=click.Path(),
     metavar="DIR",
@@ -110,6 +116,7 @@ def command(
     what_if: str | None,
     ncu: str | None,
     execution: str | None,
+    baseline: str | None,
     summaries: str | None,
     ray: str | None,
     is_brief: bool,
@@ -138,6 +145,7 @@ def command(
         "ncu": ncu,
         "execution": execution,
         "ray": ray,
+        "baseline": baseline,
     }
     chosen, which = resolve(paths)
     if which:

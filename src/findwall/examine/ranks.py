@@ -13,6 +13,7 @@ from findwall.model.causes import UNKNOWN, cause_index
 from findwall.model.intervals import F64
 from findwall.model.summaries.rank_summary import LineSeen, RankSummary
 from findwall.ranks.compared_ranks import RanksCompared, compare
+from findwall.ranks.link_rates import LARGE_MESSAGE_BYTES, held_against
 from findwall.ranks.summarising import summarise_rows
 from findwall.ranks.timed_ranks import TimedRank, with_timed
 from findwall.ranks.waits_seen import entry_wait, waits_in
@@ -21,8 +22,10 @@ from findwall.units import NS_PER_MS
 from findwall.work.work_facts import DeviceAtoms
 
 # Chosen by hand, not calibrated.
-LARGE_MESSAGE_BYTES = 4 << 20  # from here on a transfer's rate is the link's, not its latency's
-SLOW_LINK_SHARE = 0.5  # of the link's measured rate: a transfer below it is slow
+SLOW_LINK_SHARE = 0.5  # of the link's rate: a transfer below it is slow
+# From here on NCCL's rings are full: on NVLink it reaches two thirds of what the table says.
+FILLS_LINK_BYTES = 64 << 20
+GIGA = 1e9
 
 
 def compare_ranks(
@@ -38,13 +41,18 @@ def compare_ranks(
     summaries = [replace(one, node=facts.rank.node or one.node) for one, facts in here] + (others or [])
     compared = compare(summaries)
     by_host = all(one.by_host for one in summaries)
+    ceilings = ranks[0].ceilings
+    measured = ceilings.link_bandwidth
+    held_against(compared.answer, measured, ceilings.device)
+    bus_rate, link_rate = (None, None) if by_host else _rates(compared.answer, measured)
     return RankFindings(
         answer=with_timed(compared.answer, timed or []),
         waits=tuple(waits_in(compared, at) for at in range(len(ranks))),
         entries=tuple(entry_wait(compared, at) for at in range(len(ranks))),
         rows=tuple(rows for _, rows in made),
         saves=_saves(compared),
-        bus_rate=None if by_host else _bus_rate(compared.answer),
+        bus_rate=bus_rate,
+        link_rate=link_rate,
         by_host=by_host,
     )
 
@@ -66,10 +74,20 @@ def _saves(compared: RanksCompared) -> dict[str, float]:
     return found
 
 
-def _bus_rate(answer: RanksTogether) -> float | None:
-    """Median bytes/s on the wire of large messages, without waiting; None where sizes are unknown."""
-    large = [row.busbw_gbps * 1e9 for row in answer.links if row.bytes >= LARGE_MESSAGE_BYTES]
-    return float(np.median(large)) if large else None
+def _rates(answer: RanksTogether, measured: float | None) -> tuple[float | None, float | None]:
+    """Median bytes/s on the wire of large messages, without waiting, and what the link carries; None where
+    that is unknown. The table's link is reached by larger messages only."""
+    for least, link in ((LARGE_MESSAGE_BYTES, measured), (FILLS_LINK_BYTES, _by_table(answer))):
+        known = [row.busbw_gbps for row in answer.links if row.bytes >= least and row.busbw_gbps is not None]
+        if known and link is not None:
+            return float(np.median(known)) * GIGA, link
+    return None, None
+
+
+def _by_table(answer: RanksTogether) -> float | None:
+    return next(
+        (row.link_gbps * GIGA for row in answer.links if row.link_gbps and row.link_source == "table"), None
+    )
 
 
 def speaker_of(ranks: list[Facts], findings: RankFindings) -> int:
@@ -116,7 +134,7 @@ def _shares(facts: Facts, findings: RankFindings, at: int, wait: F64) -> F64:
 
 def _slow_links(facts: Facts, atoms: DeviceAtoms, findings: RankFindings, at: int) -> DeviceAtoms:
     """Transfers over a link that is slower than it was measured to be, or than those of other groups."""
-    rate, link = findings.bus_rate, facts.ceilings.link_bandwidth
+    rate, link = findings.bus_rate, findings.link_rate
     exposed = (atoms.cause == cause_index("exposed-collective")) & facts.kernels.communication[atoms.index]
     cause, floor = atoms.cause.copy(), atoms.floor
     if rate is not None and link is not None and rate < SLOW_LINK_SHARE * link:

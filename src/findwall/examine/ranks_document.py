@@ -12,11 +12,13 @@ from findwall.model.machine import Ceilings
 from findwall.model.measured_run import Run
 from findwall.model.summaries.rank_summary import RankSummary
 from findwall.ranks.compared_ranks import compare
+from findwall.ranks.link_rates import held_against
 
 
 def diagnose_summaries(run: Run, summaries: list[RankSummary], ceilings: Ceilings) -> Diagnosis:
     """Who the ranks wait for, and no wall: what else the step waits for nobody can tell from summaries."""
     answer = compare(summaries).answer
+    held_against(answer, ceilings.link_bandwidth, ceilings.device)
     steps = max((one.steps for one in summaries), default=0)
     events = sum(one.events for one in summaries)
     found = without_step(run, ceilings, "summaries of ranks hold no work")

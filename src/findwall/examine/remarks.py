@@ -6,6 +6,7 @@ import numpy as np
 
 from findwall.facts.facts import Facts
 from findwall.facts.figures import kinds_of, longer_steps, seen_doing, what_it_does
+from findwall.facts.message_traffic import doubts_of
 from findwall.facts.step_traits import captured_share
 from findwall.model.catalogue import MENTION_SHARE, SMALL_PART, WORTH_IT
 from findwall.model.causes import UNKNOWN
@@ -39,6 +40,7 @@ def gather_notes(facts: Facts) -> list[Claim]:
         *_about_captures(facts),
         *_about_links(facts),
         *_about_ranks(facts),
+        *doubts_of(facts.run.nccl),
         *_about_model(facts),
         *_about_probes(facts),
         *_about_profiled(facts),

@@ -15,6 +15,7 @@ from findwall.examine.document_rows import (
     warnings,
 )
 from findwall.examine.job_memory import with_job
+from findwall.examine.ranks_told import told_of_ranks
 from findwall.examine.remarks import elapsed_shares, gather_notes, kind_rows, what_once
 from findwall.facts.facts import LISTED_CAUSE_SHARE, Facts
 from findwall.facts.gradient_free_work import beside_gradients
@@ -100,7 +101,7 @@ def diagnose_device(run: Run, ranks: list[Facts], asked: str | None = None) -> D
         road=road(facts, verdict.cause, prescriptions),
         what_if=what_if(facts, asked) if asked is not None else None,
         elapsed=elapsed_shares(facts.rank),
-        ranks=facts.ranks.answer if facts.ranks is not None else None,
+        ranks=told_of_ranks(facts),
     )
 
 

@@ -139,7 +139,7 @@ def forward_passes(facts: StepFacts) -> I64:
 def buffers_sent(facts: WorkFacts) -> I64:
     """Device rows of broadcasts that a forward pass begins with."""
     events, passes = facts.timeline.events, forward_passes(facts)
-    rows, issued = _collectives(facts, _BROADCAST)
+    rows, issued = collectives_of(facts, _BROADCAST)
     inside = union(events.start[passes], events.end[passes]).covered_within(issued, issued + 1) > 0
     return rows[inside]
 
@@ -150,7 +150,7 @@ def reduced_too_early(facts: WorkFacts) -> I64:
     Only what the last pass before a step has added up is ever used.
     """
     events = facts.timeline.events
-    rows, issued = _collectives(facts, _ALL_REDUCE, backward=True)
+    rows, issued = collectives_of(facts, _ALL_REDUCE, backward=True)
     passes = events.start[forward_passes(facts)]
     updates = events.start[_ranges(facts, OPTIMIZER_STEP)]
     after = np.append(updates, np.iinfo(np.int64).max)[np.searchsorted(updates, issued)]
@@ -159,7 +159,7 @@ def reduced_too_early(facts: WorkFacts) -> I64:
     return rows[known & (following < after)]
 
 
-def _collectives(facts: WorkFacts, pattern: re.Pattern[str], backward: bool = False) -> tuple[I64, I64]:
+def collectives_of(facts: WorkFacts, pattern: re.Pattern[str], backward: bool = False) -> tuple[I64, I64]:
     """Device rows of one kind of collective, of the forward or backward pass, and when each was issued."""
     rows = facts.kernels.row[np.unique(facts.atoms.index[facts.kernels.communication[facts.atoms.index]])]
     launch = facts.links.launch[rows]

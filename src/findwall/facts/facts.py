@@ -44,6 +44,7 @@ class RankFindings(msgspec.Struct, frozen=True):
     # Of causes that are of several ranks: what a step is shorter by without, ns, as all ranks are replayed.
     saves: dict[str, float]
     bus_rate: float | None = None  # bytes/s of large transfers without waiting
+    link_rate: float | None = None  # what the link between them carries, as measured or by the table
     by_host: bool = False  # the collectives are the host's (gloo): waiting for them is idle time
 
     @property

@@ -207,6 +207,16 @@ class DeviceProperties(msgspec.Struct, frozen=True):
     sm_count: int | None = None
 
 
+class ProcessGroup(msgspec.Struct, frozen=True):
+    """Ranks that communicate with each other, as the job made them."""
+
+    name: str
+    description: str = ""  # what the job calls it: "mesh_tp", "DATA_PARALLEL_GROUP"
+    size: int = 0
+    first: int = -1  # its lowest rank; -1 unknown
+    stride: int = 0  # from each of its ranks to the next; 0: uneven, or unknown
+
+
 class Header(msgspec.Struct, frozen=True):
     """What the file says of itself. None means it does not say."""
 
@@ -219,6 +229,7 @@ class Header(msgspec.Struct, frozen=True):
     memory: bool | None = None
     base_time_ns: int = 0
     recorder: str = TORCH  # who recorded it
+    groups: tuple[ProcessGroup, ...] = ()  # of two ranks and more
 
     @property
     def shapes_option(self) -> str:

@@ -135,6 +135,25 @@ class Rank(msgspec.Struct, frozen=True):
     node: str = ""  # its machine's name, where that is known
 
 
+class Connection(msgspec.Struct, frozen=True):
+    """Two ranks of a communicator, as it numbers them."""
+
+    via: str  # "P2P/CUMEM", "SHM", "NET/IB", "NET/Socket"
+    across_nodes: bool | None  # null: the log does not say where both run
+    gpu_direct: bool | None  # of a network; null: of none
+    count: int = 1  # such pairs
+
+
+class NcclLog(msgspec.Struct, frozen=True):
+    """What a log of NCCL_DEBUG=INFO says."""
+
+    path: str
+    version: str = ""
+    connections: tuple[Connection, ...] = ()  # the most frequent first
+    switched_off: tuple[str, ...] = ()  # NCCL_..._DISABLE that the environment sets
+    is_cut: bool = False  # only its beginning was read
+
+
 class Run(msgspec.Struct, frozen=True):
     """Everything the analysis may look at: the job as a whole, and its ranks in order."""
 
@@ -153,6 +172,7 @@ class Run(msgspec.Struct, frozen=True):
     sweep: Sweep | None = None  # batches of other sizes that were tried with it
     ncu: NcuReport | None = None  # kernels that Nsight Compute counted, of this job or alone
     watched: WatchedJob | None = None  # where the job ran already
+    nccl: NcclLog | None = None  # how its ranks are connected, where a log says so
 
     @property
     def first(self) -> Rank:

@@ -119,5 +119,5 @@ def _told(summary: RankSummary, number: int, groups: dict[str, int], kinds: dict
     columns = {"group": group, "kind": kind, "sends": sends}
     columns["nbytes"] = [label.nbytes for label in summary.labels]
     columns["stream"] = [label.stream for label in summary.labels]
-    columns["size"] = [2 if label.is_pair else label.size for label in summary.labels]
+    columns["size"] = [2 if label.is_pair else label.members for label in summary.labels]
     return {name: np.array(values, np.int64) for name, values in columns.items()}

@@ -14,6 +14,7 @@ from findwall.ranks.clocks import Clocks, fit_clocks
 from findwall.ranks.layout import Layout, lay_out
 from findwall.ranks.link_rates import link_rows
 from findwall.ranks.matching import Matched, match
+from findwall.ranks.parallelism import even_bubble, group_rows, groups_of, micro_batches
 from findwall.ranks.peers import peers_of
 from findwall.ranks.ranks_job import RanksJob, set_up
 from findwall.ranks.reasons import why, why_uneven
@@ -78,10 +79,12 @@ def _played(
     answer.replay_error = float(played[job.counts].sum()) / length - 1.0 if length > 0 else None
     answer.entry_skew_ms = ms(job.entry_skew) if job.entry >= 0 else None
     answer.step_ms = ms(length / int(job.counts.sum()))
-    answer.nodes = layout.nodes if layout.nodes > 1 else None
+    answer.nodes = layout.nodes if layout.nodes_known and not answer.missing_count else None
     answer.stages = layout.stages if layout.stages > 1 else None
     _times(answer, job, layout)
-    answer.links = link_rows(job)
+    groups = groups_of(summaries, job, layout)
+    answer.groups = group_rows(groups, job, layout)
+    answer.links = link_rows(job, {one.name: one.size for one in groups})
     if answer.replay_error is None or abs(answer.replay_error) > LARGEST_REPLAY_ERROR:
         answer.why_not = "unlike-clocks"
         return RanksCompared(answer, rows.numbers, job)
@@ -111,8 +114,11 @@ def _times(answer: RanksTogether, job: RanksJob, layout: Layout) -> None:
     answer.own = _spread(mean)
     waits = np.clip(step * 1e6 - mean, 0.0, step * 1e6)
     answer.waits = _spread(waits)
+    answer.efficiency = min(answer.own.median / step, 1.0)
     if layout.stages > 1:
         answer.bubble_share = float(waits.mean()) / (step * 1e6)
+        answer.micro_batches = batches = micro_batches(job, layout)
+        answer.bubble_expected = even_bubble(layout.stages, batches) if batches else None
 
 
 def _spread(values: F64) -> Spread:

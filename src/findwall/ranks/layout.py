@@ -24,6 +24,7 @@ class Layout(msgspec.Struct, frozen=True):
 
     node: I64
     stage: I64
+    nodes_known: bool = False  # whether one node for all is known to be one
 
     @property
     def nodes(self) -> int:
@@ -35,23 +36,33 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 def lay_out(summaries: list[RankSummary], rows: AllRows, clocks: Clocks, meeting: I64) -> Layout:
-    return Layout(_nodes(summaries, rows, clocks), _stages(rows, meeting))
+    node, known = _nodes(summaries, rows, clocks)
+    return Layout(node, _stages(rows, meeting), known)
 
 
-def _nodes(summaries: list[RankSummary], rows: AllRows, clocks: Clocks) -> I64:
+def _nodes(summaries: list[RankSummary], rows: AllRows, clocks: Clocks) -> tuple[I64, bool]:
+    """And whether they are known."""
     names = [one.node for one in summaries]
     if all(names):
         _, found = np.unique(names, return_inverse=True)
-        return np.asarray(found, np.int64)
+        return np.asarray(found, np.int64), True
     if any(one.by_host for one in summaries):  # their ends are as far apart as processes wait for a core
-        return np.zeros(rows.ranks, np.int64)
+        return np.zeros(rows.ranks, np.int64), False
     order = np.argsort(rows.numbers, kind="stable")
     apart = max(TOGETHER_NS, OF_RESIDUAL * clocks.unsure_ns)
     other = np.abs(np.diff(clocks.offset[order])) > apart
     node = np.zeros(rows.ranks, np.int64)
     node[order] = np.concatenate([[0], np.cumsum(other)])
     alone = bool(np.bincount(node).min() < 2)  # a rank with a clock of its own is no machine
-    return np.zeros_like(node) if alone else node
+    if alone:
+        return np.zeros_like(node), False
+    return node, bool(node.any()) or _fits_one(summaries)
+
+
+def _fits_one(summaries: list[RankSummary]) -> bool:
+    """Whether the whole job has no more ranks than the machine has GPUs. One clock alone proves nothing:
+    machines of a cluster may keep time to the microsecond."""
+    return all(one.world_size is not None and one.world_size <= one.gpus for one in summaries)
 
 
 def _stages(rows: AllRows, meeting: I64) -> I64:

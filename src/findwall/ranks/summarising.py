@@ -32,7 +32,7 @@ from findwall.ranks.own_progress import (
     ready_times,
     waits_of,
 )
-from findwall.step.call_names import SYNCHRONIZE, collective_name
+from findwall.step.call_names import SYNCHRONIZE, collective_name, kind_of
 from findwall.step.comms import HOST_COLLECTIVE, inside_collective, is_communication
 from findwall.step.host_activity import watch_host
 from findwall.step.links import link
@@ -42,17 +42,7 @@ from findwall.units import NS_PER_MS
 from findwall.work.op_families.movement import message_bytes
 
 LINES_KEPT = 3  # of those that the host was seen on most. Chosen by hand.
-# Names of one collective by different callers: "nccl:_all_gather_base", "_allgather_base", "gloo:all_reduce".
-_CALLER = re.compile(r"^(?:nccl|gloo|mpi|ucc|c10d|rccl)[:.]+|^_+|_base$|_coalesced$|_$", re.IGNORECASE)
-_SPELT = {
-    "allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "reducescatter": "reduce_scatter",
-    "alltoall": "all_to_all",
-    "alltoallv": "all_to_all",
-    "isend": "send",
-    "irecv": "recv",
-}
+_WRAPPER = re.compile(r"^(?:DistributedDataParallel|FullyShardedDataParallel|FSDP)[.:]")
 
 
 def summarise(
@@ -95,6 +85,9 @@ def summarise_rows(
         events=len(events),
         lines=lines[:LINES_KEPT],
         by_host=by_host,
+        groups=tuple(one for one in header.groups if one.name in {label.group for label in labels}),
+        gpus=len(header.devices),
+        data_parallel=any(_WRAPPER.search(name) for name in timeline.names),
     )
     return summary, found[order]
 
@@ -197,15 +190,6 @@ def _steps_of(timeline: Timeline, steps: Steps, launched: I64) -> I64:
     if len(numbers) == len(steps.host) - 1 and len(numbers):
         at = np.where(inside, numbers[np.clip(at, 0, len(numbers) - 1)], -1)
     return np.where(inside, at, -1)
-
-
-def kind_of(name: str) -> str:
-    """A collective's kind, however its caller spells it."""
-    before = ""
-    while name != before:
-        before, name = name, _CALLER.sub("", name)
-    spelt = name.lower()
-    return _SPELT.get(spelt.replace("_", ""), spelt)
 
 
 def _labels(timeline: Timeline, links: Links, rows: I64, by_host: bool) -> tuple[tuple[Label, ...], I64]:

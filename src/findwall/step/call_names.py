@@ -93,6 +93,32 @@ def collective_name(timeline: Timeline, links: Links, row: int) -> str:
     return telling or timeline.name_of(row).split("(")[0]
 
 
+# Names of one collective by different callers: "nccl:_all_gather_base", "_allgather_base", "gloo:all_reduce".
+_CALLER = re.compile(
+    r"^(?:nccl|gloo|mpi|ucc|c10d|rccl|symm_mem)[:.]+|^(?:multimem|one_shot|two_shot)_|^_+"
+    r"|_base$|_coalesced$|_out$|_copy$|_$",
+    re.IGNORECASE,
+)
+_SPELT = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "alltoallv": "all_to_all",
+    "isend": "send",
+    "irecv": "recv",
+}
+
+
+def kind_of(name: str) -> str:
+    """A collective's kind, however its caller spells it."""
+    before = ""
+    while name != before:
+        before, name = name, _CALLER.sub("", name)
+    spelt = name.lower()
+    return _SPELT.get(spelt.replace("_", ""), spelt)
+
+
 def is_point_to_point(timeline: Timeline, links: Links, rows: I64) -> Bool:
     """Whether each device row is a send or a receive, by its metadata or what stands around its launch."""
     return np.array([_point_to_point(timeline, links, row) for row in rows.tolist()], bool)

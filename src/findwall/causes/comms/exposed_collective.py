@@ -17,22 +17,42 @@ sends and receives between stages pipeline-bubble.
 What helps:
 nccl-backend where GPU tensors go through gloo. overlap-comms (DDP's buckets leave during backward:
 static_graph=True, a bucket size that fits; FSDP's prefetching), accumulate-gradients with no_sync(),
-no-sync-accumulation where every micro-batch is reduced, broadcast-buffers, bucket-collectives, gradients
-compressed to bf16, faster-link.
+no-sync-accumulation where every micro-batch is reduced, broadcast-buffers, bucket-collectives,
+skip-unused-search, gradients compressed to bf16, faster-link.
 """
 
 from __future__ import annotations
 
 from findwall.causes import EVIDENCE_ROWS, Cause, Claim, Evidence, Facts, Told, carrying
 from findwall.facts.collectives import HostCollective, host_collectives, staged_bytes
+from findwall.facts.message_traffic import TransferFloor, transfer_floor
 from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.claims import Figure
+from findwall.units import ms
 
 NAME = "exposed-collective"
 COLLECTIVES_NAMED = 2  # in one sentence
 
 
 def shows(facts: Facts) -> list[Evidence]:
-    return [one.evidence for one in _on_host(facts)][: EVIDENCE_ROWS - 1]
+    rows = [one.evidence for one in _on_host(facts)][: EVIDENCE_ROWS - 1]
+    floor = transfer_floor(facts) if facts.ranks is None else None
+    if floor is not None and floor.least < floor.took:
+        rows.insert(0, Evidence(claim=_least(floor)))
+    return rows[: EVIDENCE_ROWS - 1]
+
+
+def _least(floor: TransferFloor) -> Claim:
+    """One rank alone cannot tell a late rank from a slow link, but its bytes need their time."""
+    figures: dict[str, Figure] = {
+        "calls": floor.calls,
+        "took_ms": ms(floor.took),
+        "least_ms": ms(floor.least),
+        "rest_ms": ms(floor.took - floor.least),
+        "rate_gbps": floor.rate / 1e9,
+        "link": floor.link or None,
+    }
+    return Claim("evidence/transfer-floor", figures)
 
 
 def says(facts: Facts) -> Told:

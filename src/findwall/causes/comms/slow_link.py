@@ -1,16 +1,17 @@
 """Collectives move their bytes slower than the link between the devices should.
 
 What it finds:
-Exposed collectives whose transfer alone, without waiting, runs below half of the link's measured rate, or
-whose rate shows that traffic leaves the node.
+Exposed collectives whose transfer alone, without waiting, runs below half of the link's rate, or slower than
+that of other groups with the same messages.
 
 Why it costs:
 NVLink moves hundreds of gigabytes per second, PCIe tens, Ethernet one to ten. A collective is as fast as
 the slowest link of its ring.
 
 How it is told apart:
-It takes the message sizes, the traces of several ranks (to take waiting off) and a link rate to compare
-with: `findwall ceilings` on a machine with several GPUs measures it. Without these the time stays
+It takes the message sizes, the traces of all ranks of a group (to take waiting off) and a link rate to
+compare with: `findwall ceilings` on a machine with several GPUs measures it; within one machine a table has
+what its GPUs' links carry, which messages of 64 MiB and more are held against. Without these the time stays
 exposed-collective.
 
 What helps:
@@ -26,10 +27,10 @@ from findwall.facts.collectives import maker
 
 
 def says(facts: Facts) -> Told | Claim:
-    ranks, link = facts.ranks, facts.ceilings.link_bandwidth
-    if ranks is None or ranks.bus_rate is None or link is None:
+    ranks = facts.ranks
+    if ranks is None or ranks.bus_rate is None or ranks.link_rate is None:
         return Claim("slow-link/unknown")
-    rates = {"rate_gbps": ranks.bus_rate / 1e9, "link_gbps": link / 1e9}
+    rates = {"rate_gbps": ranks.bus_rate / 1e9, "link_gbps": ranks.link_rate / 1e9}
     return Told(Claim("slow-link/transfers", rates), Claim("advise/faster-link", {"maker": maker(facts)}))
 
 

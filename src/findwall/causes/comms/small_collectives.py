@@ -15,8 +15,8 @@ exposed-collective.
 What helps:
 bucket-collectives: one flat buffer instead of one collective per tensor (DDP does, hand-written all_reduce
 loops do not; torch.distributed coalescing), larger FSDP units, fewer metrics reduced every step;
-accumulate-gradients and no-sync-accumulation send them less often; broadcast-buffers leaves a model's
-buffers out. nccl-backend where GPU tensors go through gloo.
+accumulate-gradients and no-sync-accumulation send them less often, skip-unused-search leaves one out for each
+pass; broadcast-buffers leaves a model's buffers out. nccl-backend where GPU tensors go through gloo.
 """
 
 from __future__ import annotations

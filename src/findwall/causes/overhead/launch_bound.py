@@ -22,7 +22,8 @@ averages-in-lists (lists of tensors), foreach-checks where a loop goes over the 
 of formulas, vectorise-loop, scan-loop, batch-small-ops, group-experts and loop-on-device instead of Python
 loops, cast-once where inference converts its weights in every step, where-not-mask, remove-sync (the host
 must run ahead first), debug-off where anomaly mode was left on, linalg-route where a routine goes through a
-batch one by one, omp-threads where the launching thread has to wait for a core.
+batch one by one, omp-threads where the launching thread has to wait for a core, skip-unused-search where
+DistributedDataParallel walks the graph in each pass.
 Where much of it is forward work without gradients: evaluate-less-often.
 """
 

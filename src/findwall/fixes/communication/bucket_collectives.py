@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -25,11 +26,12 @@ from findwall.apply.applying import Effect
 from findwall.apply.job_lines import passed
 from findwall.apply.registry import APPLIED, REGISTRY
 from findwall.facts.collectives import collectives_a_step
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, no_use, spent_ms
+from findwall.facts.message_traffic import buckets
+from findwall.fixes import Claim, Facts, Figures, Fix, NoUse, Outcome, Use, no_use, spent_ms
 from findwall.fixes.communication.communication_refusals import NO_COLLECTIVES
 from findwall.model.catalogue import FEWEST_REPEATS
 from findwall.patches.editor import Editor
-from findwall.units import format_bytes
+from findwall.units import MIB, format_bytes
 
 MOVES = ("small-collectives", "exposed-collective")
 # DistributedDataParallel's own, and four times as much: chosen by hand, not calibrated.
@@ -43,7 +45,21 @@ def use(facts: Facts) -> Outcome:
         return no_use("bucket-collectives/few", collectives=count)
     if spent <= 0:
         return no_use("bucket-collectives/hidden")
-    return Use(Claim("bucket-collectives/pack", {"collectives": count, "waits_ms": spent}))
+    found = buckets(facts)
+    if found is None:
+        return Use(Claim("bucket-collectives/pack", {"collectives": count, "waits_ms": spent}))
+    larger = min(LARGER_MB, math.ceil(found.gradients / MIB))
+    figures: Figures = {
+        "buckets": found.count,
+        "each_bytes": found.median,
+        "gradient_bytes": found.gradients,
+        "megabytes": larger,
+        "made": found.made(larger),
+        "waits_ms": spent,
+    }
+    if found.made(larger) * found.passes >= found.count:
+        return NoUse(Claim("bucket-collectives/large", figures))
+    return Use(Claim("bucket-collectives/buckets", figures), parameters={"bucket_cap_mb": larger})
 
 
 def apply(torch: Any, effect: Effect) -> None:

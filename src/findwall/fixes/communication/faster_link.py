@@ -16,6 +16,7 @@ Compressed gradients are rounded. Other placements need the scheduler's help.
 from __future__ import annotations
 
 from findwall.facts.collectives import host_collectives, topology_tool
+from findwall.facts.message_traffic import doubts_of
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, spent_ms
 from findwall.fixes.communication.communication_refusals import NO_COLLECTIVES, communication_hidden
 
@@ -27,8 +28,19 @@ def use(facts: Facts) -> Outcome:
         "waits_ms": spent_ms(facts, *MOVES),
         "by_gloo": any(one.library == "gloo" for one in host_collectives(facts)),
         "tool": topology_tool(facts),
+        "doubts": len(doubts_of(facts.run.nccl)),
     }
-    return Use(Claim("faster-link/check", figures))
+    return Use(Claim("faster-link/check", figures, parts=_across(facts)))
+
+
+def _across(facts: Facts) -> list[Claim]:
+    """Groups that leave the node, the one that sends most first."""
+    found = facts.ranks.answer.groups if facts.ranks is not None else []
+    return [
+        Claim("faster-link/across", {"role": one.role, "ranks": one.ranks, "sent_bytes": one.sent_bytes})
+        for one in found
+        if one.across_nodes and one.sent_bytes
+    ]
 
 
 FIX = Fix(

@@ -37,8 +37,14 @@ class Suspect(msgspec.Struct):
     by: Literal["replay", "timing"] = "replay"
 
 
+Role = Literal["data", "tensor", "pipeline", "expert", "context"]
+ToldBy = Literal["name", "traffic", "strides"]
+LinkSource = Literal["measured", "table", "peers"]
+
+
 class LinkRow(msgspec.Struct):
-    """Transfers of one kind in one group, without waiting."""
+    """Transfers of one kind in one group, without waiting. Rates are null unless all ranks of the group are
+    here: what is not known to be transfer may be waiting for the others."""
 
     kind: str
     group: str
@@ -46,8 +52,57 @@ class LinkRow(msgspec.Struct):
     calls: float  # a step
     bytes: int
     ms: float  # of one, in the median
-    algbw_gbps: float
-    busbw_gbps: float
+    algbw_gbps: float | None
+    busbw_gbps: float | None
+    link_gbps: float | None = None  # what the bus may carry: see `link_source`
+    link_source: LinkSource | None = None  # the table's is of GPUs in one machine; "peers": groups like it
+    link_share: float | None = None  # of large messages: bus bandwidth / link; null where it passes the link
+
+
+class GroupRow(msgspec.Struct):
+    """Groups of ranks that do the same for the job."""
+
+    role: Role | None  # null: neither its name nor what it sends says
+    told_by: ToldBy | None
+    groups: int  # that are seen here
+    ranks: int | None  # of each group
+    stride: int | None  # from one of its ranks to the next
+    across_nodes: bool | None
+    calls: float  # of a rank, a step
+    sent_bytes: float | None  # by a rank, a step; null where the size of any message is unknown
+
+
+class ShardingRow(msgspec.Struct):
+    """What a rank would send each step with state, gradients or weights spread over the data ranks."""
+
+    stage: int  # of ZeRO; 0: as DistributedDataParallel has it
+    sent_bytes: float  # as rings send it
+    ms: float | None  # at the rate that this job's own reductions reach; null where that is unknown
+    least_ms: float | None = None  # at what the link carries, where all ranks are in one machine
+
+
+class Scaling(msgspec.Struct):
+    """A run against one of fewer ranks."""
+
+    baseline_ranks: int
+    ranks: int
+    baseline_step_ms: float
+    step_ms: float
+    # Of the work done a rank and second, this run's by the baseline's.
+    efficiency: float
+    low: float | None
+    high: float | None
+    # throughput: samples were counted in both; step: taken as the same work a rank and step in both
+    basis: Literal["throughput", "step"]
+
+
+class Transport(msgspec.Struct):
+    """How NCCL connects ranks, as its log says."""
+
+    via: str  # "P2P/CUMEM", "SHM", "NET/IB", "NET/Socket"
+    connections: int  # pairs of ranks
+    across_nodes: bool | None
+    gpu_direct: bool | None = None  # of a network: whether the adapter reads the GPU's memory
 
 
 class RanksTogether(msgspec.Struct):
@@ -67,6 +122,14 @@ class RanksTogether(msgspec.Struct):
     nodes: int | None = None  # null: they cannot be told apart
     stages: int | None = None
     bubble_share: float | None = None  # of the stages' time: waiting for each other
+    micro_batches: int | None = None  # of a step; null: not told, as where a schedule interleaves its stages
+    bubble_expected: float | None = None  # (stages - 1) / (micro_batches + stages - 1)
+    groups: list[GroupRow] = []
+    throughput: float | None = None  # of a rank, in the document's unit
+    efficiency: float | None = None  # the median rank's step without waiting and exposed communication / step
+    scaling: Scaling | None = None
+    sharding: list[ShardingRow] = []
+    transports: list[Transport] = []
     # one: the suspect that is named; uneven: others each step; even: nobody costs anything; unknown
     pattern: Pattern = "unknown"
     all_level_ms: float | None = None  # saved, if no rank took longer than its peers usually do

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from findwall.errors import InputError
-from findwall.model.events import Bool
+from findwall.model.events import Bool, ProcessGroup
 from findwall.model.intervals import F64, I64
 
 VERSION = 1
@@ -32,7 +32,7 @@ class Label(msgspec.Struct, frozen=True):
     nbytes: int = -1  # of the message; -1 unknown
     peer: int = -1  # the rank at the other end of a send or receive; -1 unknown
     stream: int = 0  # of the rank's own: what runs on one runs in order
-    size: int = -1  # how many ranks are in the group; -1 unknown
+    members: int = -1  # ranks of the group; -1 unknown
 
     @property
     def is_pair(self) -> bool:
@@ -115,6 +115,9 @@ class RankSummary(msgspec.Struct, frozen=True):
     by_host: bool = False  # the collectives are the host's (gloo): its device has none
     notes: tuple[str, ...] = ()
     made_s: float = 0.0  # seconds of CPU that making it took, where it was made beside the job
+    groups: tuple[ProcessGroup, ...] = ()  # those that it communicates in
+    gpus: int = 0  # of its machine, whoever uses them; 0 unknown
+    data_parallel: bool = False  # DistributedDataParallel or FSDP wraps a model in it
 
 
 class _Written(msgspec.Struct, frozen=True):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
-from findwall.model.events import DeviceProperties, Header
+from findwall.model.events import DeviceProperties, Header, ProcessGroup
 
 LARGEST_COUNT = 2**63 - 1  # what a column of 64-bit integers holds
 
@@ -22,6 +23,7 @@ def read_header(members: dict[str, Any]) -> Header:
         stacks=_flag(members, "with_stack"),
         memory=_flag(members, "profile_memory"),
         base_time_ns=_count(members.get("baseTimeNanoseconds")) or 0,
+        groups=_groups(info.get("pg_config"), _count(info.get("world_size"))),
     )
 
 
@@ -54,3 +56,30 @@ def _devices(entries: Any) -> tuple[DeviceProperties, ...]:
             memory, processors = _count(entry.get("totalGlobalMem")), _count(entry.get("numSms"))
             found.append(DeviceProperties(number, name, memory, processors))
     return tuple(found)
+
+
+def _groups(entries: Any, world_size: int | None) -> tuple[ProcessGroup, ...]:
+    """Those of two ranks and more. The group of all ranks lists none."""
+    found = []
+    for entry in entries if isinstance(entries, list) else ():
+        if not isinstance(entry, dict):
+            continue
+        name, size = entry.get("pg_name"), _count(entry.get("pg_size"))
+        if not isinstance(name, str) or size is None or size < 2:
+            continue
+        described = entry.get("pg_desc")
+        told = described if isinstance(described, str) else ""
+        found.append(ProcessGroup(name, told, size, *_spaced(entry.get("ranks"), size, world_size)))
+    return tuple(found)
+
+
+def _spaced(ranks: Any, size: int, world_size: int | None) -> tuple[int, int]:
+    """The lowest of these ranks and how far apart they are; 0 where that is uneven or unknown."""
+    if not isinstance(ranks, list) or any(_count(rank) is None for rank in ranks):
+        return -1, 0
+    if not ranks:
+        return (0, 1) if size == world_size else (-1, 0)
+    ordered = sorted(ranks)
+    steps = {right - left for left, right in itertools.pairwise(ordered)}
+    is_even = len(ordered) == size and len(steps) == 1
+    return ordered[0], steps.pop() if is_even else 0

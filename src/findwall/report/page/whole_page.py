@@ -18,6 +18,7 @@ from findwall.report.page.budget_bar import budget
 from findwall.report.page.kernel_list import kernels
 from findwall.report.page.markup import Markup, embedded, embedded_json, joined, text
 from findwall.report.page.memory_table import MEMORY_BESIDE, MEMORY_PARTS, memory_beside, memory_sections
+from findwall.report.page.ranks_list import RANKS_PART, ranks_together
 from findwall.report.page.road_chart import road
 from findwall.report.page.roofline import roofline
 from findwall.report.page.step_chart import step_times
@@ -60,8 +61,9 @@ def _parts(diagnosis: Diagnosis) -> Sequence[tuple[str, str]]:
         return MEMORY_PARTS
     beside = MEMORY_BESIDE if diagnosis.memory.kinds else ()
     sizes = (SWEEP_PART,) if diagnosis.sweep is not None else ()
+    ranks = (RANKS_PART,) if ranks_together(diagnosis) is not None else ()
     before = [name for name, _ in PARTS].index("fixes")
-    return (*PARTS[:before], *beside, *sizes, *PARTS[before:])
+    return (*PARTS[:before], *ranks, *beside, *sizes, *PARTS[before:])
 
 
 def whole(
@@ -109,6 +111,7 @@ def _body(diagnosis: Diagnosis, series: Series, version: str) -> Markup:
         timeline(diagnosis, series),
         step_times(diagnosis, series),
         kernels(diagnosis),
+        ranks_together(diagnosis),
         memory_beside(diagnosis),
         batch_sizes(diagnosis),
         fixes(diagnosis),

@@ -126,6 +126,9 @@ WORDS: dict[str, Words] = {
     "evidence/set-up": _set_up,
     "evidence/sampled": "{places[0]} in {function}: the host was here in {seen_share:share} of the samples",
     "evidence/collective": "{op}[[ of {each_bytes:bytes}]]: {calls:calls}, {ms:ms} not hidden",
+    "evidence/transfer-floor": "{calls:calls} of known size, {took_ms:per_step}: the bytes need at least "
+    "{least_ms:ms} at the {rate_gbps:.0f} GB/s of [[{link}||the measured link]], and the other {rest_ms:ms} "
+    "is waiting for others or a slower link",
     "evidence/collector": "the collector ran {collects_ms:ms} per step over {steps} steps",
     "evidence/after-break": "before [[{range}||eager ops after a break]]: the device waited {ms:ms}",
     "evidence/pace": "{kernels:,.0f} {pieces} per step, {each_us:.1f} us each (median); the device waits "

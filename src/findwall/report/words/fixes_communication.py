@@ -32,11 +32,15 @@ def _link(claim: Claim) -> str:
     path = f"Check the path ({f'`{tool}`, ' if tool else ''}NCCL_DEBUG=INFO)"
     if claim.figures["by_gloo"]:
         path = "Check the network interface that gloo uses (GLOO_SOCKET_IFNAME)"
+    if claim.figures["doubts"]:
+        path = "Mend the path as the notes on NCCL's log say"
+    heavy = "; ".join(map(spoken, claim.parts[:NAMED]))
     return fill(
-        "{path}, keep heavy traffic inside a node, and send fewer bytes (bf16_compress_hook, hybrid "
+        "{path}, keep heavy traffic inside a node{heavy}, and send fewer bytes (bf16_compress_hook, hybrid "
         "sharding): the device waits {waits_ms:per_step} for communication.",
         claim,
         path=path,
+        heavy=f" ({heavy})" if heavy else "",
     )
 
 
@@ -57,6 +61,9 @@ WORDS: dict[str, Words] = {
     "data-parallel/none": "DistributedDataParallel wraps no model here",
     "rank/held-down": "{reason} held down the clocks of rank {rank} in {samples_share:share} of the samples",
     "accumulate-gradients/no-training": "this job does not train, so there are no gradients to reduce",
+    "accumulate-gradients/no-reductions": (
+        "nothing is reduced here: what the ranks exchange belongs to each batch"
+    ),
     "accumulate-gradients/reduced-too-early": (
         "gradients are accumulated already, but reduced after each backward pass: no_sync first"
     ),
@@ -74,10 +81,26 @@ WORDS: dict[str, Words] = {
     "broadcast-buffers/off": _buffers,
     "bucket-collectives/few": "there are only {collectives:,.0f} collectives per step",
     "bucket-collectives/hidden": "the device waits for no communication",
+    "bucket-collectives/large": lambda claim: fill(
+        "DDP's gradients ({amount}) already leave in {buckets:,.3g} buckets per step, {each} each (median)",
+        claim,
+        amount=format_bytes(number(claim, "gradient_bytes")),
+        each=format_bytes(number(claim, "each_bytes")),
+    ),
+    "bucket-collectives/buckets": lambda claim: fill(
+        "Pass `bucket_cap_mb={megabytes:.0f}` to DistributedDataParallel: its {amount} of gradients leave in "
+        "{buckets:,.3g} buckets per step, {each} each (median), and then in {made:.0f} per backward pass; "
+        "the device waits {waits_ms:per_step} for them.",
+        claim,
+        amount=format_bytes(number(claim, "gradient_bytes")),
+        each=format_bytes(number(claim, "each_bytes")),
+    ),
     "bucket-collectives/pack": (
         "Pack the {collectives:,.0f} collectives per step into fewer (DDP: a larger bucket_cap_mb; FSDP: "
         "wrap whole blocks; scalars: stack them first): the device waits {waits_ms:per_step} for them."
     ),
+    "faster-link/across": "[[{role} ]]groups[[ of {ranks:.0f} ranks]] send {sent_bytes:bytes} per step and "
+    "rank across nodes",
     "faster-link/check": _link,
     "more-microbatches/none": "no pipeline stage waits here",
     "more-microbatches/cut": (
@@ -95,6 +118,19 @@ WORDS: dict[str, Words] = {
         "Put `with model.no_sync():` around every forward and backward pass but the last before the "
         "optimizer's step: gradients still being added up take {reductions:,.3g} reductions and "
         "{spent_ms:per_step}."
+    ),
+    "skip-unused-search/none": "the job searches for no unused parameters",
+    "skip-unused-search/unknown": (
+        "it is unknown whether all parameters get a gradient in each pass: the trace does not say how many "
+        "there are (torch warns where all of them do)"
+    ),
+    "skip-unused-search/needed": (
+        "only {used:,.0f} of the {parameters:,.0f} parameters get a gradient in some pass, so the search is "
+        "needed"
+    ),
+    "skip-unused-search/off": (
+        "Leave out `find_unused_parameters=True`: all {parameters:,.0f} parameters get a gradient in each "
+        "pass, and the search takes {search_ms:per_step} of the host, with a reduction after each pass."
     ),
     "overlap-comms/fsdp": (
         "Let FSDP prefetch the next layer's parameters (forward_prefetch, BackwardPrefetch.BACKWARD_PRE)"

@@ -78,6 +78,17 @@ def _far_off(claim: Claim) -> str:
     )
 
 
+_NOT_SCALED = {
+    "no-step": "one of the two runs has no known step time",
+    "no-fewer": "the baseline has {baseline_ranks:.0f} ranks and this run {ranks:.0f}: it must have fewer",
+    "other-device": "the two ran on other devices",
+}
+
+
+def _not_scaled(claim: Claim) -> str:
+    return fill(f"How the job scales is unknown: {_NOT_SCALED[str(claim.figures['why'])]}.", claim)
+
+
 WORDS: dict[str, Words] = {
     "steps/of-a-kind": "{parts[0]}[[{late:if}, seen only after the other steps were timed]].",
     "elapsed/outside": _elapsed,
@@ -85,6 +96,18 @@ WORDS: dict[str, Words] = {
     "profiled/used": _profiled,
     "ranks/as-slow": "{parts[0]}: ranks that wait for each other are all as slow as that one.",
     "ranks/not-compared": _not_compared,
+    "nccl/sockets": "NCCL's log: {pairs:,.0f} of {of:,.0f} connections go over TCP sockets. If the machines "
+    "have InfiniBand or RoCE, NCCL did not find it (its NET/IB lines say why).",
+    "nccl/network-inside": "NCCL's log: {pairs:,.0f} of {of:,.0f} connections inside a node go through a "
+    "network adapter, not from GPU to GPU.",
+    "nccl/shared-memory": "NCCL's log: {pairs:,.0f} of {of:,.0f} connections go through the host's memory "
+    "(SHM). Where the GPUs could reach each other, peer-to-peer is off (ACS, a container, "
+    "NCCL_P2P_DISABLE).",
+    "nccl/no-gpu-direct": "NCCL's log: {pairs:,.0f} of {of:,.0f} connections use InfiniBand without "
+    "GPUDirect RDMA, so all they send passes the host's memory. Load nvidia-peermem, or "
+    "look at NCCL_NET_GDR_LEVEL.",
+    "nccl/switched-off": "NCCL's log: the environment sets {setting}.",
+    "scaling/none": _not_scaled,
     "ranks/entered": "The ranks entered the recording up to {skew_ms:ms} apart, as their profilers were "
     "started: no rank is late for that, and nothing of it comes back.",
     "step/longer-than-traced": "The step is {left_ms:ms} longer than the traced steps explain, even on a "

@@ -42,6 +42,15 @@ COLLECTIVES = (
         "DeepEP, NVSHMEM on which it stands, and AMD's MORI: tokens to experts on other GPUs" + UNSEEN,
     ),
     NameRow(
+        # Forks keep the kernels' own names: a template called so, or their notices ahead of it.
+        r"(?:intranode|internode|internode_ll|low_latency)::(?:\w*dispatch|\w*combine|\w*barrier)"
+        r"|\b(?:cached_)?notify_(?:dispatch|combine)\b|^(?:void )?[\w:]*::(?:dispatch|combine)<"
+        r"|\bep(?:dispatch|combine)\w*kernel",
+        "collective",
+        "void uccl::internode::dispatch<false, 2, false, __nv_bfloat16>(void*)",
+        "DeepEP's kernels in forks under other namespaces, and MORI's" + UNSEEN,
+    ),
+    NameRow(
         r"msccl",
         "collective",
         "mscclKernel_Sum_half_Simple_false",

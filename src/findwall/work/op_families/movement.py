@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 
@@ -149,8 +150,21 @@ def _bytes(timeline: Timeline, links: Links, row: int) -> float:
             elements = max(extra.in_elements or 0, extra.out_elements or 0)
             if size and elements:
                 return float(size * elements)
-    tensors = Arguments(timeline.inputs_of(op)).tensors()
+    around = [op, *_ranges_that_take_it_whole(timeline, links, row)]
+    every = (Arguments(timeline.inputs_of(one)).tensors() for one in around)
+    tensors = next((found for found in every if found), [])
     return max((float(tensor.elements * tensor.size) for tensor in tensors), default=np.nan)
+
+
+# Collectives whose message is what goes in: a gather's is larger.
+_TAKES_WHOLE = re.compile(r"^(?:nccl|rccl):_?(?:all_reduce|allreduce|reduce|reduce_scatter\w*|broadcast)$")
+
+
+def _ranges_that_take_it_whole(timeline: Timeline, links: Links, row: int) -> list[int]:
+    """The library's own ranges around a launch: their inputs are the message, where the op's are a list."""
+    launch = int(links.launch[row])
+    around = links.ancestors(launch) if launch >= 0 else []
+    return [one for one in around if _TAKES_WHOLE.match(timeline.name_of(one))]
 
 
 FAMILY = Family({**dict.fromkeys(CREATION_OPS, creation_work), **dict.fromkeys(OPS, movement_work)})
