@@ -10,6 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from findwall.examine import look_into
+from findwall.memory.snapshots.plain_pickle import PlainPickle
+from findwall.memory.snapshots.snapshot_shape import history
+from findwall.model.diagnosis import Diagnosis
+from findwall.model.memory_history import SNAPSHOT, MemoryHistory, SnapshotRun
+
 MIB = 1 << 20
 Frame = dict[str, Any]
 Stack = tuple[str, ...]
@@ -192,6 +198,16 @@ def trained(steps: int = 1, before: bool = True, **options: Any) -> Recorder:
             given = {key: value(step) if callable(value) else value for key, value in options.items()}
             train_step(job, **given)
     return job
+
+
+def decoded(snapshot: Any) -> MemoryHistory:
+    """In this process, without the child that reads a file; bytes are a pickle already."""
+    data = snapshot if isinstance(snapshot, bytes) else pickle.dumps(snapshot, 4)
+    return history("x.pickle", PlainPickle(data))
+
+
+def document_of(snapshot: Any) -> Diagnosis:
+    return look_into(SnapshotRun(SNAPSHOT, ("x.pickle",), (), memory=decoded(snapshot))).diagnosis
 
 
 def write(path: Path, snapshot: Any, protocol: int = 4) -> Path:

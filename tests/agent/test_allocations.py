@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ from findwall.agent.allocations import known_addresses as known_addresses_module
 from findwall.agent.allocations import memory_recording
 from findwall.agent.allocations.first_steps import FirstSteps
 from findwall.agent.allocations.known_addresses import HOST, known_addresses
+from findwall.agent.allocations.live_tensors import objects_of
 from findwall.agent.allocations.memory_recording import STEPS, RecordingMemory
 from findwall.agent.allocations.memory_totals import MOST_LOOKS, PERIOD_NS, Totals
 from findwall.agent.allocations.memory_watch import MemoryWatch
@@ -439,3 +441,23 @@ def test_a_job_that_begins_to_record_takes_over(tmp_path: Path, monkeypatch: pyt
     assert job.cuda.job.is_recording and not list(tmp_path.iterdir())
     own._record_memory_history(None)
     assert len(job.cuda.told) == 4 and not job.cuda.job.is_recording
+
+
+class Holder:
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+
+def test_what_is_frozen_is_found_by_the_job_s_variables() -> None:
+    """gc.freeze(), which findwall itself advises, hides all there is from the collector."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3))
+    holders = [{"optimizer": Holder(torch.optim.SGD(model.parameters(), lr=0.1))}]
+    gc.freeze()
+    try:
+        later = torch.nn.Linear(1, 1)
+        found = objects_of(torch.nn.Module, torch.optim.Optimizer)
+    finally:
+        gc.unfreeze()
+    ids = [id(one) for one in found]
+    assert {id(one) for one in (model, model[0], later, holders[0]["optimizer"].held)} <= set(ids)
+    assert len(ids) == len(set(ids))

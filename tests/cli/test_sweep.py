@@ -1,68 +1,57 @@
-"""`findwall sweep`: real jobs, whose loader says how long a batch takes."""
+"""`findwall sweep`: real processes for what they tell, and drawn ones for what is made of their rates."""
 
 from __future__ import annotations
 
 import json
-import re
+import os
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import warm
 from captures import FIXTURES
 from findwall import cli
+from findwall.cli import sweep
 from findwall.cli.sweep import _Sweeping, trainer_of, varied, with_argument
 from findwall.errors import InputError
-from findwall.model.arms import BatchLines, FedLoader, Peaks, Swept
-from findwall.model.diagnosis import from_json
+from findwall.model.arms import FedLoader, Peaks, Swept
+from findwall.model.diagnosis import Wall, from_json
 from findwall.report.markdown import to_markdown
 from findwall.report.terminal import to_text
 from findwall.trial.sweep_sizes import Ran
+from jobs import HANG_S
 from processes_left import begun, left
 from recordings import document
 
-# From the end of a step to the next batch it takes 30 ms up to 30 samples, and 1 ms a sample from there on,
-# however long the rows themselves take to make.
 JOB = """
-import sys, time, torch
+import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
-class Rows(Dataset):
-    def __len__(self):
-        return 100_000
-
-    def __getitem__(self, index):
-        return torch.ones(8) * index
-
-ended = 0.0
-
-def collate(rows):
-    batch = torch.stack(rows)
-    time.sleep(max(0.0, ended + max(0.03, 0.001 * len(rows)) - time.monotonic()))
-    return batch
-
+rows = torch.ones(64, 8)
 model = nn.Linear(8, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-12)
-loader = DataLoader(Rows(), 16, shuffle=True, collate_fn=collate)
-evaluation = DataLoader(Rows(), 5)
-for epoch in range(1000):
-    for number, x in enumerate(loader):
+loader = DataLoader(rows, 1, shuffle=True, drop_last=True)
+evaluation = DataLoader(rows, 3)  # a size that no sweep tries
+with torch.no_grad():
+    assert len(next(iter(evaluation))) == 3
+for epoch in range(10_000):
+    for x in loader:
         loss = model(x).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        ended = time.monotonic()
-        if number % 50 == 0:
-            model.eval()
-            with torch.no_grad():
-                assert len(next(iter(evaluation))) == 5
-            model.train()
+    if epoch % 50 == 0:
+        model.eval()
+        with torch.no_grad():
+            assert len(next(iter(evaluation))) == 3
+        model.train()
 """
+STEP = "        loss = model(x).square().mean()\n"
 STARTS = """
 import signal
 import sys
@@ -73,16 +62,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored where 
 main(["sweep", "--steps", "5", "job.py"])
 """
 BY_HAND = """
-import argparse, time, torch
+import argparse, torch
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--batch_size", type=int, default=4)
 size = parser.parse_args().batch_size
 model = torch.nn.Linear(8, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-12)
-while True:
-    time.sleep(0.02)
+for _ in range(10_000):
     loss = model(torch.ones(size, 8)).square().mean()
+    if size > 4: raise MemoryError("no more")
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
@@ -103,76 +92,106 @@ def swept(*words: str) -> Any:
     return json.loads(Path("out.json").read_text())["sweep"]
 
 
-@pytest.mark.usefixtures("folder")
-def test_the_knee_is_found_and_the_job_s_evaluation_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+class Drawn:
+    """In the place of processes: a step takes 30 ms up to 30 samples, and 1 ms a sample from there on."""
+
+    def __init__(self, own: int | None = 16, look_s: float = 0.0) -> None:
+        self.own, self.look_s, self.now = own, look_s, 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sample(self, _sweeping: _Sweeping, size: int, folder: Path) -> Ran:
+        size = size or self.own or 0
+        folder.mkdir(parents=True, exist_ok=True)
+        ms = float(max(30, size))
+        fed = [FedLoader("rows", size, 10**6, 30, 30)] if self.own else []
+        return Ran(Swept(ms, ms, ms, 30, True, 1.0, Peaks(), fed), 1.0)
+
+    def look(self, sweeping: _Sweeping, size: int, _folder: Path) -> None:
+        found = document(FIXTURES / "inference.json.gz")
+        sweeping._looks[size] = replace(found, wall=Wall("data", "loader-starved"))
+        self.now += self.look_s
+
+
+@pytest.fixture
+def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Drawn:
+    found = Drawn()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.py").write_text(JOB)
+    monkeypatch.setattr(_Sweeping, "_sample", lambda *given: found.sample(*given))
+    monkeypatch.setattr(_Sweeping, "_look", lambda *given: found.look(*given))
+    monkeypatch.setattr(sweep, "time", found)
+    return found
+
+
+@pytest.mark.usefixtures("drawn")
+def test_the_knee_and_the_plateau_are_told_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
     found = swept("job.py")
     assert found["varied"] == "loader" and found["own"] == 16 and found["ended"] == "done"
-    assert found["knee"] == 32 and found["smallest"] in (32, 64)  # on a busy machine each step takes longer
-    assert found["plateau"][0] == found["smallest"] and found["plateau"][1] >= 128
+    assert (found["knee"], found["smallest"], found["plateau"]) == (32, 32, [32, 128])
     assert found["wall"] == "data" and found["cause"] == "loader-starved"
-    points = {one["batch_size"]: one for one in found["points"]}
-    assert list(points)[:4] == [16, 32, 64, 128] and found["largest"] == max(points)
-    for size, one in points.items():
-        assert one["outcome"] == "measured" and one["samples_per_step"] == size and one["steps"] >= 5
-        assert one["samples_per_s"] < 1000 * size / max(30, size)
-        assert one["step_ms"]["low"] <= one["step_ms"]["mid"] <= one["step_ms"]["high"]
-        if size > 16:
-            assert one["predicted_gib"] == pytest.approx(one["peak_gib"], rel=0.03)
+    assert [one["batch_size"] for one in found["points"]] == [16, 32, 64, 128] and found["largest"] == 128
     said, told = capsys.readouterr()
-    assert said.splitlines()[0].startswith("9") and "with batches of" in said
-    assert "The knee is at 32: from there on" in said and "\n  >    16 " in said
+    assert (
+        said.startswith("1,000 samples per second is the most, with batches of 32") and "\n  >    16 " in said
+    )
+    assert "The knee is at 32: from there on" in said
     assert "findwall: running the job as it is" in told
     document = from_json(Path("out.json").read_bytes())
     (kept,) = Path("findwall-runs").glob("*-sweep-1")
     assert from_json((kept / "diagnosis.json").read_bytes()).sweep == document.sweep
-    assert cli._run(["read", str(kept)]) == 0
-    assert "The knee is at 32: from there on" in capsys.readouterr().out
-    page = (kept / "report.html").read_text()
-    assert "The knee is at 32: from there on" in page and 'id="sweep"' in page
     assert "The knee is at 32" in to_text(document)
     assert "| 32 |" in to_markdown(document) and "knee, smallest within 5 %" in to_markdown(document)
-
-
-def test_a_size_that_dies_is_told_and_nothing_above_it_is_started(folder: Path) -> None:
-    job = JOB.replace("    batch =", "    if len(rows) > 31: raise MemoryError('no more')\n    batch =")
-    (folder / "job.py").write_text(job)
-    found = swept("job.py")
-    outcomes = {one["batch_size"]: one["outcome"] for one in found["points"]}
-    assert outcomes[16] == "measured" and outcomes[32] == "out-of-memory" and max(outcomes) == 32
-    assert found["points"][-1]["why"] == "ran out of memory: MemoryError: no more"
-    assert found["largest"] == 16
 
 
 def test_a_job_whose_own_size_dies_goes_down_from_there(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In its first step, after a look at the evaluation's batches."""
-    dies = "    loss = model(x).square().mean()\n        if len(x) > 12: raise MemoryError('no more')\n"
-    job = JOB.replace("    loss = model(x).square().mean()\n", dies)
-    look = "with torch.no_grad():\n    assert len([*zip(range(4), evaluation)]) == 4\nfor epoch in range"
-    (folder / "job.py").write_text(job.replace("for epoch in range", look).replace("0.06", "0.002"))
+    """In its first step, after a look at the evaluation's batches, whose size stays."""
+    dies = f"{STEP}        if len(x) > 2: raise MemoryError('no more')\n"
+    (folder / "job.py").write_text(
+        JOB.replace(STEP, dies).replace("DataLoader(rows, 1,", "DataLoader(rows, 4,")
+    )
     found = swept("job.py")
-    outcomes = {one["batch_size"]: one["outcome"] for one in found["points"]}
-    assert outcomes[16] == "out-of-memory" and outcomes[8] == "measured" and max(outcomes) == 16
-    assert found["own"] == 16 and found["largest"] == 8
+    assert found["varied"] == "loader" and found["ended"] == "done"
+    assert found["own"] == 4 and found["largest"] == 2
+    points = {one["batch_size"]: one for one in found["points"]}
+    assert {size: one["outcome"] for size, one in points.items()} == {
+        1: "measured",
+        2: "measured",
+        4: "out-of-memory",
+    }
+    for size in (1, 2):
+        one = points[size]
+        assert one["samples_per_step"] == size and one["steps"] >= 5 and one["peak_gib"] > 0
+        assert one["step_ms"]["low"] <= one["step_ms"]["high"] and one["samples_per_s"] > 0
+    assert points[2]["predicted_gib"] is None and points[1]["predicted_gib"] > 0
     out, told = capsys.readouterr()
-    assert "of those that were tried 8 is the largest that fits" in " ".join(out.split())
-    assert "batches of 16, the job's own, run out of memory" in told
+    assert "of those that were tried 2 is the largest that fits" in " ".join(out.split())
+    assert "batches of 4, the job's own, run out of memory" in told
+    (kept,) = Path("findwall-runs").glob("*-sweep-1")
+    assert cli._run(["read", str(kept)]) == 0
+    assert out.splitlines()[0] in capsys.readouterr().out
+    assert 'id="sweep"' in (kept / "report.html").read_text()
 
 
-def test_an_argument_of_a_job_without_a_loader(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_argument_is_varied_until_a_size_dies(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing above it is started."""
     (folder / "job.py").write_text(BY_HAND)
-    found = swept("--vary", "batch-size=4,8", "job.py", "--batch_size=2")
+    found = swept("--vary", "batch-size=4,8,16", "job.py", "--batch_size=2")
     assert found["varied"] == "argument" and found["argument"] == "batch-size" and found["own"] is None
-    rates = [one["samples_per_s"] for one in found["points"]]
-    assert [one["batch_size"] for one in found["points"]] == [4, 8] and 1.5 < rates[1] / rates[0] < 2.5
+    outcomes = {one["batch_size"]: one["outcome"] for one in found["points"]}
+    assert outcomes == {4: "measured", 8: "out-of-memory", 16: "not-started"} and found["largest"] == 4
+    assert found["points"][0]["samples_per_step"] == 4
+    assert found["points"][1]["why"] == "ran out of memory: MemoryError: no more"
     assert "No data loader says how many" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_job_without_a_loader_is_told_what_to_vary(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    drawn: Drawn, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / "job.py").write_text(BY_HAND)
+    drawn.own = None
     assert cli._run(["sweep", "--steps", "5", "job.py"]) == 2
     told = capsys.readouterr().err
     assert "no data loader feeds this job's steps" in told and "--vary batch-size=8,16,32" in told
@@ -185,42 +204,38 @@ def test_a_job_that_fails_is_told_in_its_own_words(folder: Path, capsys: pytest.
 
 
 def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "job.py").write_text(JOB)
+    """The second process says that it has begun, and waits."""
+    waits = "        if len(x) > 1: open('begun', 'w').close(), time.sleep(600)\n"
+    (tmp_path / "job.py").write_text("import time" + JOB.replace(STEP, waits + STEP))
+    os.mkfifo(tmp_path / "begun")
     job = begun(tmp_path, "-c", STARTS, warm.program(tmp_path / "python"))
-    assert job.stderr is not None
-    told = [next(job.stderr), next(job.stderr)]  # the job as it is, and what it gave
-    time.sleep(0.5)  # in the next process, or between two
-    assert job.poll() is None and "samples per second" in told[1], told
+    with (tmp_path / "begun").open() as second:
+        assert second.read() == ""
     job.send_signal(signal.SIGINT)
-    _, more = job.communicate(timeout=60)
-    assert job.returncode == -signal.SIGINT, more  # a shell says 130
+    _, told = job.communicate(timeout=HANG_S)
+    assert job.returncode == -signal.SIGINT, told  # a shell says 130
     said = (tmp_path / "out").read_text()
     assert "no other size was measured" in said and "It was interrupted before every size was tried" in said
     assert left(tmp_path) == []
 
 
-@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("words", [(), ("--vary", "batch-size=4,8")])
 def test_ctrl_c_while_a_size_is_looked_at_keeps_it(
-    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], drawn: Drawn, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Between two processes: the look, which takes seconds where a trace is long."""
-    swept = Swept(50.0, 50.0, 50.0, 30, True, 1.0, Peaks(), [FedLoader("rows", 4, 10**6, 30, 30)])
 
-    def look(sweeping: _Sweeping, size: int, _folder: Path) -> BatchLines:
-        sweeping._looks[size] = document(FIXTURES / "inference.json.gz")
-        time.sleep(0.6)
+    def look(sweeping: _Sweeping, size: int, folder: Path) -> None:
+        drawn.look(sweeping, size, folder)
         signal.raise_signal(signal.SIGINT)
-        return BatchLines()
 
+    drawn.own, drawn.look_s = 4, 3.0
     monkeypatch.setattr(cli, "_interrupted", lambda: 130)
-    monkeypatch.setattr(_Sweeping, "_sample", lambda *_: Ran(swept, 1.0))
     monkeypatch.setattr(_Sweeping, "_look", look)
     assert cli._run(["sweep", *words, "job.py"]) == 130
     said, told = capsys.readouterr()
-    assert "80 samples per second with batches of 4; no other size was measured." in said
-    took = re.search(r"4: 80 samples per second \((\d+) s\)", told)
-    assert took is not None and int(took[1]) >= 2  # with the look: the budget is of both
+    assert "133.3 samples per second with batches of 4; no other size was measured." in said
+    assert "4: 133.3 samples per second (4 s)" in told  # with the look: the budget is of both
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_a_larger_batch_makes_activations_larger_and_nothing_else(tmp_path: Path
 @pytest.mark.parametrize("factor", [0.1, 0.5, 1.0, 1.7, 4.0, 64.0])
 def test_few_lines_say_what_the_steps_played_again_say(tmp_path: Path, factor: float) -> None:
     facts = recorded(tmp_path)
-    lines = batch_lines(facts)
+    lines = batch_lines(facts).lines
     peak = max(stays + factor * grows for stays, grows in lines)
     assert peak == pytest.approx(with_batch(facts, factor)[0].peak, abs=len(facts.walk.lives))
     assert len(lines) < 8

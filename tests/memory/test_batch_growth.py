@@ -98,9 +98,13 @@ def test_the_peak_of_a_third_size_is_that_of_its_recording() -> None:
     for wanted in (1, 8, 64):
         truth = recorded(wanted, (20 + wanted) * MIB).peak_bytes
         for batch, lines in found.items():
-            assert max(stays + wanted / batch * more for stays, more in lines) == pytest.approx(
-                truth, rel=1e-6
+            factor = wanted / batch
+            least, peak, most = (
+                max(stays + factor * more for stays, more in one)
+                for one in (lines.least, lines.lines, lines.most)
             )
+            assert least < peak == pytest.approx(truth, rel=1e-6)
+            assert least < truth <= (1 + 1e-6) * most
 
 
 def test_a_place_that_asks_more_often_in_one_of_them_is_told_by_that_one_alone() -> None:

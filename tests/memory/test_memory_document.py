@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import pickle
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from findwall import api, cli
-from findwall.examine import look_into
+from findwall import cli
 from findwall.memory.snapshots.pickled_values import RefusedError
-from findwall.memory.snapshots.plain_pickle import PlainPickle
-from findwall.memory.snapshots.snapshot_shape import history
 from findwall.model.diagnosis import Diagnosis, from_json, to_json
-from findwall.model.memory_history import SNAPSHOT, SnapshotRun
 from findwall.report.redacted import redacted
 from findwall.report.terminal import to_text
 from findwall.report.words import spoken
@@ -28,6 +25,7 @@ from memory_samples import (
     Recorder,
     build,
     cpp_pickle,
+    document_of,
     torch_2_0,
     train_step,
     trained,
@@ -35,13 +33,13 @@ from memory_samples import (
 )
 
 
-def document(path: Path, job: Recorder) -> Diagnosis:
-    return api.read(write(path / "snapshot.pickle", job.snapshot()))
+def document(job: Recorder) -> Diagnosis:
+    return document_of(job.snapshot())
 
 
-def test_kinds_add_up_to_the_peak(tmp_path: Path) -> None:
+def test_kinds_add_up_to_the_peak() -> None:
     job = trained(steps=3)
-    memory = document(tmp_path, job).memory
+    memory = document(job).memory
     assert memory.peak_gib is not None and memory.peak_gib * 1024 * MIB == job.peak
     assert sum(row.gib for row in memory.kinds) == pytest.approx(memory.peak_gib)
     assert sum(row.gib for row in memory.lines) == pytest.approx(memory.peak_gib)
@@ -51,8 +49,8 @@ def test_kinds_add_up_to_the_peak(tmp_path: Path) -> None:
     assert memory.curve is not None and max(memory.curve.used_gib) == pytest.approx(memory.peak_gib)
 
 
-def test_a_document_is_read_back_and_says_what_its_claims_do(tmp_path: Path) -> None:
-    found = document(tmp_path, trained(steps=3))
+def test_a_document_is_read_back_and_says_what_its_claims_do() -> None:
+    found = document(trained(steps=3))
     again = from_json(to_json(found))
     assert again.memory == found.memory
     assert again.wall.sentence == spoken(again.wall.claim) and again.wall.wall is None
@@ -60,12 +58,12 @@ def test_a_document_is_read_back_and_says_what_its_claims_do(tmp_path: Path) -> 
     assert again.notes == [spoken(one) for one in again.remarks]
 
 
-def test_the_terminal_shows_kinds_lines_and_rungs(tmp_path: Path) -> None:
-    text = to_text(document(tmp_path, trained(steps=3)), width=80)
+def test_the_terminal_shows_kinds_lines_and_rungs() -> None:
+    text = to_text(document(trained(steps=3)), width=80)
     assert "MEMORY" in text and "requested, in backward" in text
     assert "activations" in text and "model.py:10" in text and "what makes it smaller" in text
     assert "NO VERDICT" not in text and max(map(len, text.splitlines())) <= 80
-    assert to_text(document(tmp_path, trained(steps=3)), unicode=False).isascii()
+    assert to_text(document(trained(steps=3)), unicode=False).isascii()
 
 
 def test_the_page_has_the_same(tmp_path: Path) -> None:
@@ -77,28 +75,28 @@ def test_the_page_has_the_same(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "x.json").read_text())["memory"]["kinds"]
 
 
-def test_a_shared_page_names_no_line(tmp_path: Path) -> None:
-    found, _ = redacted(document(tmp_path, trained(steps=3)), None)
+def test_a_shared_page_names_no_line() -> None:
+    found, _ = redacted(document(trained(steps=3)), None)
     text = to_json(found).decode() + to_text(found)
-    assert "model.py" not in text and "snapshot.pickle" not in text
+    assert "model.py" not in text and "x.pickle" not in text
     assert found.memory.kinds[0].kind == "parameters" or found.memory.kinds
 
 
-def test_a_failed_request_is_told_with_its_cause(tmp_path: Path) -> None:
+def test_a_failed_request_is_told_with_its_cause() -> None:
     job = Recorder()
     build(job)
     with job.recording():
         train_step(job)
         job.alloc("hidden", 3 * MIB)
         job.fail(64 * MIB, left=MIB)
-    found = document(tmp_path, job)
+    found = document(job)
     oom = found.memory.oom
     assert oom is not None and (oom.cause, oom.asked_gib * 1024) == ("size", 64)
     assert oom.line == "model.py:10" and oom.device_free_gib == pytest.approx(1 / 1024)
     assert found.wall.sentence.startswith("A request for 64 MiB failed")
 
 
-def test_free_in_pieces_is_fragmentation(tmp_path: Path) -> None:
+def test_free_in_pieces_is_fragmentation() -> None:
     job = Recorder()
     with job.recording():
         for name in "abcd":
@@ -106,12 +104,12 @@ def test_free_in_pieces_is_fragmentation(tmp_path: Path) -> None:
         job.free("a")
         job.free("c")
         job.fail(6 * MIB, left=0)
-    oom = document(tmp_path, job).memory.oom
+    oom = document(job).memory.oom
     assert oom is not None and oom.cause == "fragmentation"
     assert oom.largest_free_gib * 1024 == 4 and oom.free_gib * 1024 == 8
 
 
-def test_a_peak_in_the_optimizer_says_what_cannot_help(tmp_path: Path) -> None:
+def test_a_peak_in_the_optimizer_says_what_cannot_help() -> None:
     job = Recorder()
     build(job)
     with job.recording():
@@ -120,29 +118,29 @@ def test_a_peak_in_the_optimizer_says_what_cannot_help(tmp_path: Path) -> None:
         job.free("hidden", BACKWARD)
         job.alloc("update", 9 * MIB, STEP)
         job.free("update", STEP)
-    found = document(tmp_path, job)
+    found = document(job)
     assert found.memory.phase == "optimizer"
     assert "memory/optimizer-peaks" in [one.id for one in found.remarks]
     assert "smaller-batch" not in [rung.fixes[0] for rung in found.memory.ladder]
 
 
-def test_growth_is_noted_with_its_line(tmp_path: Path) -> None:
-    found = document(tmp_path, trained(steps=6, leak=lambda step: f"leak{step}"))
+def test_growth_is_noted_with_its_line() -> None:
+    found = document(trained(steps=6, leak=lambda step: f"leak{step}"))
     assert [(one.line, one.gib_per_step * 1024) for one in found.memory.growth] == [("train.py:33", 2.0)]
     assert any("grows by 2 MiB per step" in note for note in found.notes)
 
 
-def test_what_was_not_recorded_is_said(tmp_path: Path) -> None:
+def test_what_was_not_recorded_is_said() -> None:
     job = Recorder()
     build(job)
-    assert "memory/no-recording" in [one.id for one in document(tmp_path, job).remarks]
+    assert "memory/no-recording" in [one.id for one in document(job).remarks]
     bare = trained()
     for event in bare.events:
         event["frames"] = []
-    assert "memory/no-stacks" in [one.id for one in document(tmp_path, bare).remarks]
+    assert "memory/no-stacks" in [one.id for one in document(bare).remarks]
     with job.recording():
         job.alloc("x", MIB, LOSS)
-    assert "memory/no-backward" in [one.id for one in document(tmp_path, job).remarks]
+    assert "memory/no-backward" in [one.id for one in document(job).remarks]
 
 
 def test_a_step_time_has_no_meaning_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,7 +149,7 @@ def test_a_step_time_has_no_meaning_here(tmp_path: Path, capsys: pytest.CaptureF
     assert "has no step" in capsys.readouterr().err
 
 
-def test_mutated_snapshots_are_refused_or_told(tmp_path: Path) -> None:
+def test_mutated_snapshots_are_refused_or_told() -> None:
     """Whatever the bytes: a refusal, or a document that can be shown."""
     chance = random.Random(11)
     wholes = [
@@ -163,18 +161,14 @@ def test_mutated_snapshots_are_refused_or_told(tmp_path: Path) -> None:
         data = bytearray(chance.choice(wholes))
         for _ in range(chance.randrange(1, 3)):
             data[chance.randrange(len(data))] = chance.randrange(256)
-        try:
-            found = history("x", PlainPickle(bytes(data)))
-        except RefusedError:
-            continue
-        run = SnapshotRun(SNAPSHOT, ("x",), (), memory=found)
-        assert to_text(look_into(run).diagnosis)
-        told += 1
+        with suppress(RefusedError):
+            assert to_text(document_of(bytes(data)))
+            told += 1
     assert told
 
 
-def test_each_change_has_its_line_and_what_is_not_predicted_its_reason(tmp_path: Path) -> None:
-    found = document(tmp_path, trained(steps=3)).memory
+def test_each_change_has_its_line_and_what_is_not_predicted_its_reason() -> None:
+    found = document(trained(steps=3)).memory
     assert found.ladder and all(one.patch for one in found.ladder)
     assert [one.fix for one in found.not_predicted] == ["torch-compile"]
     assert "The peak under torch.compile is unknown" in found.not_predicted[0].why

@@ -354,7 +354,7 @@ MEASURED: dict[str, tuple[float, str, dict[str, float], dict[str, float], Any]] 
             "workspace": 16.25,
         },
         {},
-        "fused-optimizer",
+        "8-bit-optimizer",
     ),
     "ctx256_forward": (
         25036.03,

@@ -8,7 +8,7 @@ from pytest import approx
 
 from examples import drawn
 from findwall.model.arms import BatchLines, Peaks
-from findwall.trial.peak_lines import on_line, predicted_peak, predicted_reserved
+from findwall.trial.peak_lines import on_line, predicted, predicted_peak, predicted_reserved
 
 MB = 10**6
 
@@ -100,3 +100,16 @@ def test_workers_are_counted_and_their_batches_grow() -> None:
     one = Peaks("resident", working=500 * MB, held=500 * MB, workers=40 * MB, waiting=20 * MB)
     assert one.whole == 560 * MB
     assert predicted_peak({8: one}, 16) == approx((500 + 40 + 40) * MB)
+
+
+def test_what_libraries_work_in_makes_a_range() -> None:
+    """At 32 samples the peak is 420 MB, and a library works in 60: in none, or in twice as much."""
+    tried = {32: Peaks("allocated", 100 * MB, 420 * MB, 300 * MB, 200 * MB)}
+    lines, least = ((160 * MB, 260 * MB),), ((100 * MB, 260 * MB),)
+    most = ((160 * MB, 260 * MB), (100 * MB, 320 * MB))
+    found = predicted(tried, 64, {32: BatchLines(lines, least, most)})
+    assert (found.low, found.mid, found.high) == (620 * MB, 680 * MB, 740 * MB)
+    halved = predicted(tried, 16, {32: BatchLines(lines, least, most)})
+    assert (halved.low, halved.mid, halved.high) == (230 * MB, 290 * MB, 290 * MB)
+    alike = predicted(tried, 64, {32: BatchLines(lines)})
+    assert alike.low == alike.mid == alike.high == 680 * MB

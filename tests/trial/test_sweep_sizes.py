@@ -8,9 +8,11 @@ from math import inf
 import pytest
 from msgspec.structs import replace
 
-from findwall.model.arms import FedLoader, Peaks, Swept
+from findwall.model.arms import BatchLines, FedLoader, Peaks, Swept
 from findwall.model.diagnosis import Wall
+from findwall.report.texts import sweep_text
 from findwall.report.words import spoken
+from findwall.trial.peak_lines import PredictedPeak
 from findwall.trial.sweep_document import sweep_document
 from findwall.trial.sweep_sizes import Ran, Tried, Way, samples_of, shape_of, sweep
 
@@ -93,7 +95,7 @@ def test_what_would_not_fit_is_not_started_and_ends_the_way_up() -> None:
     tried, _ = sweep(drawn.way(32))
     assert outcomes(tried)[1024] == "would-not-fit" and max(drawn.ran) == 512
     last = tried[-1]
-    assert last.predicted == pytest.approx((0.25 + 128) * GIB, rel=0.01) and last.swept is None
+    assert last.predicted.mid == pytest.approx((0.25 + 128) * GIB, rel=0.01) and last.swept is None
     found = sweep_document(tried, drawn.way(32), {}, "done", 60.0)
     assert found.largest == 512 and found.largest_predicted == 512 and found.limit_gib == 80.0
     point = found.points[-1]
@@ -163,7 +165,7 @@ def test_one_size_says_nothing_of_others() -> None:
 def test_what_ran_too_few_steps_is_not_called_doubtful() -> None:
     peaks = Peaks("resident", 0, 8 * GIB, GIB, GIB, 8 * GIB)
     swept = Swept(50.0, 50.0, 50.0, 2, False, 1.0, peaks, [LOADER])
-    tried = Tried(64, "too-few-steps", swept, predicted=7.0 * GIB, predicted_reserved=9.0 * GIB)
+    tried = Tried(64, "too-few-steps", swept, predicted=PredictedPeak(*[7.0 * GIB] * 3, 9.0 * GIB))
     point = sweep_document([tried], Drawn(lambda _size: 50.0).way(32), {}, "done", 60.0).points[0]
     assert spoken(point.claim).startswith("too few steps to time")
 
@@ -244,3 +246,16 @@ def test_an_interrupted_sweep_says_so() -> None:
     assert not any("budget" in one for one in said)
     last = found.points[-1].claim
     assert last is not None and spoken(last) == "interrupted before it was measured"
+
+
+def test_what_may_fit_is_tried_and_its_range_is_told() -> None:
+    """At 64 samples 70 to 90 GiB of the 80 there are: what libraries work in decides."""
+    drawn = Drawn(lambda _size: 50.0, lambda size: size * 75 / 64, reserves=1.0)
+    lines = {32: BatchLines(((0, 40 * GIB),), ((0, 35 * GIB),), ((0, 45 * GIB),))}
+    way = replace(drawn.way(32), recorded=lambda: lines)
+    tried, _ = sweep(way)
+    assert outcomes(tried)[64] == "measured" and outcomes(tried)[128] == "would-not-fit"
+    found = sweep_document(tried, way, {}, "done", 60.0)
+    shown = {one.batch_size: sweep_text.predicted(found, one) for one in found.points}
+    assert shown[64] == "67.5–87.5 GiB"
+    assert "libraries may work in" in sweep_text.figures(found)

@@ -208,10 +208,10 @@ class _Sweeping:
         )
 
     def _batches(self) -> dict[int, BatchLines]:
-        from findwall.examine.job_memory import recorded_batches
+        from findwall.memory.batch_growth import lines_by_size
 
         if self._lines.keys() != self._recorded.keys():
-            self._lines = recorded_batches(self._recorded)
+            self._lines = lines_by_size(self._recorded)
         return self._lines
 
     def _run(self, size: int) -> Ran:

@@ -4,19 +4,15 @@ totals over the run, and the requests that failed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from msgspec.structs import replace
 
 from findwall.agent.allocations.failure_claim import caught_claim, failure_claim
 from findwall.examine.failed_memory import looked_into, told_of
 from findwall.examine.memory_document import of_trace, run_memory
 from findwall.examine.memory_rows import of_snapshot
-from findwall.memory.batch_growth import between_steps, lines_by_size
 from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
 from findwall.memory.steady_growth import SteadyGrowth, steady_growth
 from findwall.model.answers.memory_answer import Memory, MemoryGrowth, OutOfMemory
-from findwall.model.arms import BatchLines
 from findwall.model.claims import Claim, Figure, lines
 from findwall.model.measured_run import Rank, Run
 from findwall.units import GIB, SECONDS_PER_HOUR
@@ -60,14 +56,6 @@ def recorded_steps(run: Run) -> DeviceMemoryFacts | None:
     history = of_snapshot(run.first) or of_trace(run.first)
     devices = device_memory(history) if history is not None else []
     return devices[0] if devices and devices[0].trains else None
-
-
-def recorded_batches(recorded: Mapping[int, DeviceMemoryFacts]) -> dict[int, BatchLines]:
-    """By the size of the batch: what stays of its steps and what grows with it."""
-    return {
-        size: BatchLines(tuple(lines), between_steps(recorded[size]))
-        for size, lines in lines_by_size(recorded).items()
-    }
 
 
 def _resident(run: Run, memory: Memory) -> Memory:

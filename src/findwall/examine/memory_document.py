@@ -17,7 +17,7 @@ from findwall.memory.device_memory import DeviceMemoryFacts, device_memory
 from findwall.memory.fragments import driver_calls, fragments, largest_request, needless_calls, private_free
 from findwall.memory.memory_growth import growth
 from findwall.memory.memory_kinds import PARAMETERS, TEMPORARIES
-from findwall.memory.memory_ladder import ladder, rung
+from findwall.memory.memory_ladder import Rung, ladder, rung
 from findwall.memory.memory_phases import PHASES
 from findwall.memory.traced_history import traced_history
 from findwall.model.answers.memory_answer import (
@@ -33,12 +33,12 @@ from findwall.model.answers.memory_answer import (
     NotPredicted,
     OutOfMemory,
 )
-from findwall.model.catalogue import NEARLY_ALL
+from findwall.model.catalogue import NEARLY_ALL, WORTH_IT
 from findwall.model.claims import Claim, Figure, Range, known, lines
 from findwall.model.diagnosis import Diagnosis, Quality, Question, Source, Step, Wall
 from findwall.model.machine import Ceilings
 from findwall.model.measured_run import Rank, Run
-from findwall.model.memory_history import ACTIONS, HOST, KINDS, OOM, MemoryHistory, RecordedRank
+from findwall.model.memory_history import ACTIONS, HOST, KINDS, MOST_BYTES, OOM, MemoryHistory, RecordedRank
 from findwall.units import GIB
 
 NOT_PREDICTED = ("torch-compile",)
@@ -134,7 +134,7 @@ def _memory(
             for one in growth(facts)
         ],
         oom=_oom(facts),
-        ladder=[rung_row(facts, one, total) for one in ladder(facts, memory_edits(), beside)],
+        ladder=[rung_row(facts, one, total) for one in _worth_it_first(facts, beside)],
         not_predicted=[NotPredicted(fix, claim=Claim(f"memory-no-rung/{fix}")) for fix in NOT_PREDICTED],
         batches=_batches(facts, total),
         largest_batch=_largest(facts, total),
@@ -145,6 +145,12 @@ def _memory(
             if len(devices) > 1
         ],
     )
+
+
+def _worth_it_first(facts: DeviceMemoryFacts, beside: DeviceMemoryFacts | None) -> list[Rung]:
+    """What costs nothing comes first where it changes what a person can do, and last where it does not."""
+    little = (1.0 - WORTH_IT) * facts.peak_bytes
+    return sorted(ladder(facts, memory_edits(), beside), key=lambda one: one.mid > little)
 
 
 def _kinds(facts: DeviceMemoryFacts) -> list[MemoryKindRow]:
@@ -180,12 +186,12 @@ def _oom(facts: DeviceMemoryFacts) -> OutOfMemory | None:
     if len(failed) == 0:
         return None
     at = int(failed[-1])
-    asked, left = int(events.size[at]), int(events.address[at])
+    asked, left = int(events.size[at]), _left(int(events.address[at]))
     found = fragments(facts.history, facts.walk, at)
     line = int(facts.stacks.lines[0][events.stack[at]])
     return OutOfMemory(
         asked / GIB,
-        left / GIB,
+        None if left is None else left / GIB,
         found.free / GIB,
         found.largest_free / GIB,
         _cause(asked, found.free, left),
@@ -194,16 +200,21 @@ def _oom(facts: DeviceMemoryFacts) -> OutOfMemory | None:
     )
 
 
-def _cause(asked: int, cached: int, left: int) -> FailureCause:
+def _left(said: int) -> int | None:
+    """No device has more."""
+    return said if said <= MOST_BYTES else None
+
+
+def _cause(asked: int, cached: int, left: int | None) -> FailureCause:
     """Pieces of the cache serve no request together with what is free elsewhere."""
     if asked <= cached:
         return "fragmentation"
-    return "size" if asked > left else "unknown"
+    return "size" if left is not None and asked > left else "unknown"
 
 
 def _curve(facts: DeviceMemoryFacts) -> MemoryCurve | None:
     time = facts.history.events.time
-    is_timed = len(time) > 0 and bool((time >= 0).all())
+    is_timed = len(time) > 0 and time[0] >= 0 and bool((time[1:] >= time[:-1]).all())
     return curve((time - time[0]) / 1000 if is_timed else None, facts.walk.asked, facts.walk.reserved)
 
 
@@ -229,7 +240,7 @@ def _largest(facts: DeviceMemoryFacts, total: int | None) -> float | None:
 
 def _said(memory: Memory) -> Claim:
     """The peak, what it mostly consists of, the line that holds most, and the first thing to do."""
-    if memory.peak_gib is None or not memory.kinds:
+    if not memory.peak_gib:
         return Claim("memory/empty")
     first = memory.kinds[0]
     placed = next((row for row in memory.lines if row.line is not None), None)
@@ -252,8 +263,8 @@ def _said(memory: Memory) -> Claim:
 def _remarks(facts: DeviceMemoryFacts, memory: Memory) -> list[Claim]:
     walk, found = facts.walk, []
     if len(facts.history.events) == 0:
-        return [Claim("memory/no-recording")]
-    if not facts.phases.is_known:
+        found.append(Claim("memory/no-recording"))
+    elif not facts.phases.is_known:
         found.append(Claim("memory/no-stacks"))
     elif not len(facts.phases.whole_backwards) and facts.history.passes is None:
         found.append(Claim("memory/no-backward"))

@@ -19,6 +19,7 @@ from findwall.memory.lives import total
 from findwall.memory.memory_kinds import ACTIVATIONS, GRADIENTS, INPUTS, KEPT, PARAMETERS, TEMPORARIES
 from findwall.memory.memory_phases import BACKWARD, FORWARD
 from findwall.memory.played_memory import Played, played
+from findwall.model.arms import BatchLines
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Bool
 from findwall.model.memory_history import BACKWARD_PASS, I64, UPDATE_PASS
@@ -36,6 +37,7 @@ class Grows(msgspec.Struct, frozen=True):
     likely: F64
     least: F64
     most: F64
+    scratch: Bool  # of libraries, which may take another way at another size, and nothing for it
 
 
 def follows_batch(facts: DeviceMemoryFacts) -> Grows:
@@ -59,6 +61,7 @@ def follows_batch(facts: DeviceMemoryFacts) -> Grows:
         likely * not_weights * ~beside,
         (follows & ~scratch & ~beside) * not_weights,
         (follows | passing) * np.ceil(not_weights),
+        scratch & ~beside,
     )
 
 
@@ -127,10 +130,12 @@ def _by_place(facts: DeviceMemoryFacts) -> dict[tuple[str, ...], I64]:
 
 
 def with_batch(facts: DeviceMemoryFacts, factor: float) -> list[Played]:
-    """The steps with so much of a batch, in the same order: most likely, at the least and at the most."""
+    """The steps with so much of a batch, in the same order: most likely, at the least and at the most, and
+    most likely where libraries work in nothing."""
     asked, grows = facts.walk.lives.asked, follows_batch(facts)
     shares = (grows.likely, grows.least, grows.most)
-    return [played(facts).sized((asked * (1 + (factor - 1) * share)).astype(np.int64)) for share in shares]
+    found = [played(facts).sized((asked * (1 + (factor - 1) * share)).astype(np.int64)) for share in shares]
+    return [*found, found[0].without(grows.scratch)]
 
 
 def between_steps(facts: DeviceMemoryFacts) -> int | None:
@@ -146,7 +151,7 @@ def between_steps(facts: DeviceMemoryFacts) -> int | None:
     return None
 
 
-def lines_by_size(recorded: Mapping[int, DeviceMemoryFacts]) -> dict[int, list[tuple[int, int]]]:
+def lines_by_size(recorded: Mapping[int, DeviceMemoryFacts]) -> dict[int, BatchLines]:
     """Of each size that was recorded its lines, with the nearest other size where there is one."""
     found = {}
     for size, facts in recorded.items():
@@ -157,15 +162,31 @@ def lines_by_size(recorded: Mapping[int, DeviceMemoryFacts]) -> dict[int, list[t
     return found
 
 
-def batch_lines(facts: DeviceMemoryFacts, grows: F64 | None = None) -> list[tuple[int, int]]:
-    """The likely peak for every size of the batch: what stays and what grows with it at events of which one
-    is the peak, whatever the size. The largest of `stays + factor * grows` is the peak."""
+def batch_lines(facts: DeviceMemoryFacts, grows: F64 | None = None) -> BatchLines:
+    """The peak for every size of the batch. What libraries work in at another size nobody knows: at the least
+    nothing, at the most what they take here or as much more as the batch."""
+    likely = follows_batch(facts)
+    share = likely.likely if grows is None else grows
+    asked, scratch = facts.walk.lives.asked, likely.scratch
+    found = BatchLines(_highest(_totals(facts, asked, share)), between=between_steps(facts))
+    if not scratch.any():
+        return found
+    least = _totals(facts, np.where(scratch, 0, asked), share)
+    most = [_totals(facts, asked, np.where(scratch, grown, share)) for grown in (0.0, 1.0)]
+    return msgspec.structs.replace(found, least=_highest(least), most=_highest(*most))
+
+
+def _totals(facts: DeviceMemoryFacts, asked: I64, share: F64) -> tuple[I64, I64]:
+    """Bytes that stay and bytes that grow with the batch, after each event."""
     lives, count = facts.walk.lives, facts.phases.count
-    if not count:
-        return []
-    share = follows_batch(facts).likely if grows is None else grows
-    growing = total(lives, (lives.asked * share).astype(np.int64), count)
-    staying = total(lives, lives.asked, count) - growing
+    growing = total(lives, (asked * share).astype(np.int64), count)
+    return total(lives, asked, count) - growing, growing
+
+
+def _highest(*totals: tuple[I64, I64]) -> tuple[tuple[int, int], ...]:
+    """What stays and what grows at events of which one is the peak, whatever the size of the batch: the
+    largest of `stays + factor * grows` is the peak."""
+    staying, growing = (np.concatenate(parts) for parts in zip(*totals, strict=True))
     found: list[tuple[int, int]] = []
     for at in np.lexsort((-growing, -staying)).tolist():  # what stays most first
         line = int(staying[at]), int(growing[at])
@@ -174,7 +195,7 @@ def batch_lines(facts: DeviceMemoryFacts, grows: F64 | None = None) -> list[tupl
         while len(found) > 1 and _is_never_highest(found[-2], found[-1], line):
             found.pop()
         found.append(line)
-    return found
+    return tuple(found)
 
 
 def _is_never_highest(one: tuple[int, int], two: tuple[int, int], three: tuple[int, int]) -> bool:
@@ -185,12 +206,10 @@ def _is_never_highest(one: tuple[int, int], two: tuple[int, int], three: tuple[i
 def largest_batch(facts: DeviceMemoryFacts, room: int) -> float:
     """How many times as large a batch surely fits: at every event what does not follow the batch is there
     already, and the rest has what is left. 0 where that alone takes more, as an update may."""
-    lives, count = facts.walk.lives, facts.phases.count
     grows = follows_batch(facts)
-    if not grows.least.any() or not count:
+    if not grows.least.any() or not facts.phases.count:
         return 0.0
-    growing = total(lives, np.ceil(lives.asked * grows.most).astype(np.int64), count)
-    staying = total(lives, lives.asked, count) - growing
+    staying, growing = _totals(facts, facts.walk.lives.asked, grows.most)
     if not growing.any() or (staying > room).any():
         return 0.0
     return float(((room - staying) / np.maximum(growing, 1))[growing > 0].min())

@@ -72,7 +72,7 @@ def walk(history: DeviceHistory) -> Walk:
         lives,
         total(lives, lives.asked, count),
         total(lives, lives.held, count),
-        _reserved(history),
+        reserved(history)[1:] if history.reserved is None else history.reserved,
         off_by,
         unpaired,
     )
@@ -149,13 +149,13 @@ def total(lives: Lives, sizes: I64, count: int) -> I64:
     return np.cumsum(change, out=change)[1 : count + 1]
 
 
-def _reserved(history: DeviceHistory) -> I64:
-    """Bytes taken from the driver after each event, counted back from what the segments hold at the end."""
-    if history.reserved is not None:
-        return history.reserved
+def reserved(history: DeviceHistory) -> I64:
+    """Bytes taken from the driver before the recording and after each event, counted back from what the
+    segments hold at the end."""
     events = history.events
-    change = np.where(events.at(SEGMENT_ALLOC, SEGMENT_MAP), events.size, 0)
-    change = change - np.where(events.at(SEGMENT_FREE, SEGMENT_UNMAP), events.size, 0)
+    change = np.zeros(len(events) + 1, np.int64)
+    change[1:] += np.where(events.at(SEGMENT_ALLOC, SEGMENT_MAP), events.size, 0)
+    change[1:] -= np.where(events.at(SEGMENT_FREE, SEGMENT_UNMAP), events.size, 0)
     after = np.cumsum(change)
-    total = int(history.segments.total.sum())
-    return total - (int(after[-1]) if len(after) else 0) + after
+    found: I64 = int(history.segments.total.sum()) - after[-1] + after
+    return found

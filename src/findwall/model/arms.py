@@ -80,6 +80,9 @@ class BatchLines(msgspec.Struct, frozen=True):
     at the batch's size, as a multiple of the recorded one's."""
 
     lines: tuple[tuple[int, int], ...] = ()  # bytes that stay, and those that grow with the batch
+    # The same at the least and at the most, where it hangs on what libraries work in; else none.
+    least: tuple[tuple[int, int], ...] = ()
+    most: tuple[tuple[int, int], ...] = ()
     between: int | None = None  # bytes that were alive between two steps
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import log
 
+import msgspec
 import numpy as np
 
 from findwall.model.arms import BatchLines, Peaks
@@ -48,12 +49,39 @@ def _extended(nearest_first: Sequence[Point], at: float) -> float:
     return found
 
 
+class PredictedPeak(msgspec.Struct, frozen=True):
+    """Bytes at the peak with batches of another size, in all processes; of resident memory what is needed,
+    which is the least that it will be. None: nobody knows."""
+
+    low: float | None = None
+    mid: float | None = None
+    high: float | None = None
+    reserved: float | None = None  # with what torch's cache or the C library keeps, at the most
+
+
+def predicted(
+    tried: Mapping[int, Peaks], size: int, recorded: Mapping[int, BatchLines] | None = None
+) -> PredictedPeak:
+    """Low and high differ where it hangs on what libraries work in. `recorded`: lines of the sizes at which
+    the allocator was."""
+    mid, low, high = (_peak(tried, size, recorded or {}, which) for which in ("lines", "least", "most"))
+    if mid is None or low is None or high is None:
+        return PredictedPeak(mid, mid, mid, predicted_reserved(tried, size, recorded))
+    reserved = predicted_reserved(tried, size, recorded)
+    return PredictedPeak(min(low, mid), mid, max(high, mid), reserved)
+
+
 def predicted_peak(
     tried: Mapping[int, Peaks], size: int, recorded: Mapping[int, BatchLines] | None = None
 ) -> float | None:
-    """Bytes at the peak with batches of another size, in all processes; of resident memory what is needed,
-    which is the least that it will be. `recorded`: lines of the sizes at which the allocator was."""
-    own = _recorded(tried, size, recorded or {})
+    """The likely one."""
+    return _peak(tried, size, recorded or {}, "lines")
+
+
+def _peak(
+    tried: Mapping[int, Peaks], size: int, recorded: Mapping[int, BatchLines], which: str
+) -> float | None:
+    own = _recorded(tried, size, recorded, which)
     own = _by_phase(tried, size) if own is None else own
     return None if own is None else own + _beside(tried, size)
 
@@ -69,7 +97,7 @@ def predicted_reserved(
     more = [(one.reserved / one.whole, 0) for one in tried.values() if one.reserved and one.whole]
     for at, lines in (recorded or {}).items():
         one = tried.get(at, Peaks())
-        needed = _on_lines(one, lines, 1.0) if one.of == "resident" and one.reserved else None
+        needed = _on_lines(one, lines, 1.0, "lines") if one.of == "resident" and one.reserved else None
         if needed is not None and one.reserved and one.held is not None and needed > one.held:
             kept = (one.reserved - one.beside - one.held) / (needed - one.held)
             more.append((max(kept, 1.0), one.held + one.beside))
@@ -77,7 +105,9 @@ def predicted_reserved(
     return max((there + times * (peak - there) for times, there in on_steps or more), default=None)
 
 
-def _recorded(tried: Mapping[int, Peaks], size: int, recorded: Mapping[int, BatchLines]) -> float | None:
+def _recorded(
+    tried: Mapping[int, Peaks], size: int, recorded: Mapping[int, BatchLines], which: str
+) -> float | None:
     """From the nearest recorded size; between two from both, as far as each is near."""
     near = sorted((abs(log(at / size)), at) for at in recorded if at in tried)
     lower = next((one for one in near if one[1] <= size), None)
@@ -85,7 +115,7 @@ def _recorded(tried: Mapping[int, Peaks], size: int, recorded: Mapping[int, Batc
     found = [
         (apart, peak)
         for apart, at in dict.fromkeys([lower, upper] if lower and upper else near[:1])
-        if (peak := _on_lines(tried[at], recorded[at], size / at)) is not None
+        if (peak := _on_lines(tried[at], recorded[at], size / at, which)) is not None
     ]
     whole = sum(apart for apart, _ in found)
     if len(found) < 2 or not whole:
@@ -93,13 +123,13 @@ def _recorded(tried: Mapping[int, Peaks], size: int, recorded: Mapping[int, Batc
     return sum(peak * (whole - apart) / whole for apart, peak in found)
 
 
-def _on_lines(peaks: Peaks, of: BatchLines, factor: float) -> float | None:
+def _on_lines(peaks: Peaks, of: BatchLines, factor: float, which: str) -> float | None:
     """On a device the rest is what was measured beyond the recorded peak. Resident memory holds freed memory
     too; only between two steps it was given back, so it is counted from there."""
     stepping = max((one for one in (peaks.working, peaks.optimizer) if one is not None), default=None)
     if not of.lines or stepping is None:
         return None
-    most = max(stays + factor * grows for stays, grows in of.lines)
+    most = max(stays + factor * grows for stays, grows in getattr(of, which) or of.lines)
     if peaks.of == "resident":
         if peaks.held is None or of.between is None:
             return None

@@ -54,8 +54,10 @@ def _point(one: Tried, limit: float | None, wall: Wall | None, way: Way, ended: 
         one.outcome,
         samples_per_s=one.rate,
         samples_per_step=one.samples,
-        predicted_gib=_gib(one.predicted),
-        predicted_reserved_gib=_gib(one.predicted_reserved),
+        predicted_gib=_gib(one.predicted.mid),
+        predicted_low_gib=_gib(one.predicted.low),
+        predicted_high_gib=_gib(one.predicted.high),
+        predicted_reserved_gib=_gib(one.predicted.reserved),
         seconds=one.seconds,
     )
     swept = one.swept if one.outcome == "measured" else None
@@ -65,7 +67,7 @@ def _point(one: Tried, limit: float | None, wall: Wall | None, way: Way, ended: 
         # On the cores what is kept is part of it, and nothing else is seen.
         point.peak_gib = _gib(swept.peaks.reserved or swept.peaks.whole if on_cores else swept.peaks.whole)
         point.reserved_gib = None if on_cores else _gib(swept.peaks.reserved)
-    least, most = one.predicted, one.predicted_reserved
+    least, most = one.predicted.low, one.predicted.reserved
     if limit is not None and least is not None and most is not None:
         point.is_doubtful = least <= limit < most
     if wall is not None:

@@ -16,7 +16,7 @@ import msgspec
 from findwall.model.answers.sweep_answer import Outcome
 from findwall.model.arms import BatchLines, FedLoader, Peaks, Swept
 from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL, WORTH_IT
-from findwall.trial.peak_lines import on_line, predicted_peak, predicted_reserved
+from findwall.trial.peak_lines import PredictedPeak, on_line, predicted
 
 Ended = Literal["done", "deadline", "interrupted"]
 DOUBLINGS = range(1, 30)  # more than any memory holds
@@ -41,8 +41,7 @@ class Tried(msgspec.Struct, frozen=True):
     outcome: Outcome
     swept: Swept | None = None
     samples: float | None = None  # a step
-    predicted: float | None = None  # bytes at the peak
-    predicted_reserved: float | None = None
+    predicted: PredictedPeak = PredictedPeak()
     seconds: float = 0.0
     why: str = ""
 
@@ -85,7 +84,7 @@ class _Going:
 
     def go(self, first: Ran | None) -> None:
         way = self._way
-        begins = self._note(way.own, first, (None, None)) if first is not None else self._try(way.own)
+        begins = self._note(way.own, first, PredictedPeak()) if first is not None else self._try(way.own)
         up, down = self._sizes()
         if begins.outcome == "measured":
             self._go(up, self._is_level, ())
@@ -115,15 +114,14 @@ class _Going:
         before = self._predicted(size)
         return self._note(size, self._way.run(size), before)
 
-    def _predicted(self, size: int) -> tuple[float | None, float | None]:
-        known, recorded = peaks_of(self.tried.values()), self._way.recorded()
-        return predicted_peak(known, size, recorded), predicted_reserved(known, size, recorded)
+    def _predicted(self, size: int) -> PredictedPeak:
+        return predicted(peaks_of(self.tried.values()), size, self._way.recorded())
 
     def _why_not(self, size: int) -> Outcome | None:
         way = self._way
         if way.samples is not None and way.samples < size:
             return "too-few-samples"
-        limit, peak = limit_of(self.tried.values(), way), self._predicted(size)[0]
+        limit, peak = limit_of(self.tried.values(), way), self._predicted(size).low
         if limit is not None and peak is not None and peak > limit:
             return "would-not-fit"
         return "no-time" if self._takes_s(size) > way.left_s() else None
@@ -136,7 +134,7 @@ class _Going:
         steps = [swept.steps for _, swept in ran]
         return max([*starts, 0.0]) + STEPS_RUN * min(steps, default=0) * step_ms / 1e3
 
-    def _note(self, size: int, ran: Ran, before: tuple[float | None, float | None]) -> Tried:
+    def _note(self, size: int, ran: Ran, before: PredictedPeak) -> Tried:
         """`before`: the peak that was predicted."""
         if ran.trouble in ("deadline", "interrupted"):
             self.ended = "interrupted" if ran.trouble == "interrupted" else "deadline"
@@ -147,11 +145,10 @@ class _Going:
         elif swept is None or not swept.is_enough:
             outcome = "too-few-steps"
         samples = samples_of(swept, size, self._way.loader) if swept is not None else None
-        return self._keep(Tried(size, outcome, swept, samples, *before, ran.seconds, ran.why))
+        return self._keep(Tried(size, outcome, swept, samples, before, ran.seconds, ran.why))
 
     def _unmeasured(self, size: int, why_not: Outcome) -> Tried:
-        peak, reserved = self._predicted(size)
-        return Tried(size, why_not, predicted=peak, predicted_reserved=reserved)
+        return Tried(size, why_not, predicted=self._predicted(size))
 
     def _keep(self, tried: Tried) -> Tried:
         self.tried[tried.size] = tried
@@ -252,7 +249,8 @@ def largest_predicted(tried: Sequence[Tried], way: Way, limit: float | None) -> 
         *(way.own << power for power in DOUBLINGS),
     )
     for size in way.given or [one for one in doubled if one]:
-        peak = predicted_reserved(known, size, recorded) or predicted_peak(known, size, recorded)
+        peaks = predicted(known, size, recorded)
+        peak = max((one for one in (peaks.high, peaks.reserved) if one), default=None)
         is_there = way.samples is None or size <= way.samples
         if size < failed and is_there and peak is not None and peak <= limit:
             found = max(found or 0, size)

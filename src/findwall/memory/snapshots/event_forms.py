@@ -13,7 +13,7 @@ from findwall.memory.snapshots.pickled_values import Data
 from findwall.model.events import Bool
 from findwall.model.memory_history import I64, U64
 
-NUMBERS = ("addr", "device_free", "size", "time_us")
+NUMBERS = ("addr", "size", "time_us")
 LONGEST_FORM = 4096  # bytes up to the frames
 BEFORE = 2  # bytes of an event before its mark, at the most
 
@@ -129,7 +129,7 @@ class _Form:
 
     def _fits(self, key: str, count: int) -> bool:
         """Nine bytes are an address past 2^63: eight and a zero."""
-        if count == 9 and key in ("addr", "device_free") and self._data[self._cursor - 1] == 0:
+        if count == 9 and key == "addr" and self._data[self._cursor - 1] == 0:
             self._fix(self._cursor - 1, self._cursor)
             return True
         return count <= 8

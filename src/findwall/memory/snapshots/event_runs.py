@@ -25,6 +25,8 @@ class EventRuns:
         """A pattern of events with these keys, once the memo holds them all; -1: it does not."""
         if keys[-1] != "frames" or len(keys) > MOST_KEYS:  # all versions write them last
             return
+        if "addr" not in keys or "size" not in keys:  # a request that failed: few are
+            return
         if -1 not in places and places not in self._patterns and len(self._patterns) < MOST_PATTERNS:
             self._patterns[places] = EventPattern(self._data, keys, places, self._bodies)
 
@@ -48,12 +50,11 @@ class EventRuns:
         shared = np.flatnonzero(stacks == AWAITED)
         stacks[shared] = self._shared(window.shared[rows][shared])
         numbers = {key: column[rows] for key, column in window.numbers.items()}
-        none = np.zeros(count, np.int64)
         self._columns.extend(
             self._actions(window.action[rows]),
-            numbers.get("addr", numbers.get("device_free", none)),
-            numbers.get("size", none),
-            numbers.get("time_us", none - 1),
+            numbers["addr"],
+            numbers["size"],
+            numbers.get("time_us", np.full(count, -1)),
             stacks,
         )
         return count

@@ -23,11 +23,12 @@ from findwall.memory.snapshots.pickled_values import (
     Stack,
     Stacks,
 )
-from findwall.model.memory_history import HIGHEST_ADDRESS
+from findwall.model.memory_history import ALLOC, HIGHEST_ADDRESS, OOM, SEGMENT_UNMAP
 
 LONGEST_TEXT = 1 << 16  # characters: names of C++ templates are a tenth of that; longer ones are cut
 MOST_LINES = 1 << 31  # of a file
 DEEPEST = 1000  # lists and dicts in each other; a snapshot has six
+MOVES = range(ALLOC, SEGMENT_UNMAP + 1)  # the actions that concern some bytes at some address
 FRAME_KEYS = frozenset(("name", "filename", "line"))
 
 
@@ -67,7 +68,8 @@ class PlainPickle:
                     raise RefusedError(self._forbidden(code))
                 run()
         except (IndexError, struct.error):
-            raise RefusedError(f"is cut off or damaged near byte {self._at:,}") from None
+            at = min(self._at, len(self._data))
+            raise RefusedError(f"is cut off or damaged near byte {at:,}") from None
         except (TypeError, ValueError, KeyError, AttributeError, OverflowError, UnicodeError):
             raise RefusedError(f"is damaged near byte {self._at:,}") from None
 
@@ -266,13 +268,17 @@ class PlainPickle:
 
     def _update(self, items: list[Any]) -> None:
         target, keys = self._stack[-1], items[::2]
-        new = dict(zip(keys, items[1::2], strict=True))
-        if not isinstance(target, dict):
+        # Other keys torch never writes, and a tuple in tuples is hashed for hours.
+        if not isinstance(target, dict) or not all(isinstance(key, str) for key in keys):
             raise TypeError
+        new = dict(zip(keys, items[1::2], strict=True))
         if target or not new:
             target.update(new)
         elif new.keys() == FRAME_KEYS:
-            key = str(new["name"]), str(new["filename"]), min(max(int(new["line"]), 0), MOST_LINES)
+            name, file, line = new["name"], new["filename"], new["line"]
+            if not (isinstance(name, str) and isinstance(file, str) and isinstance(line, int)):
+                raise TypeError
+            key = name, file, min(max(line, 0), MOST_LINES)
             self._became(target, self.frames.setdefault(key, Frame(len(self.frames))))
         elif "action" in new:
             self._add(new)
@@ -284,13 +290,18 @@ class PlainPickle:
     # -- events --------------------------------------------------------------------------------------------
 
     def _add(self, event: dict[Any, Any]) -> None:
-        columns = self.columns
-        address = event.get("addr", event.get("device_free", 0))
+        columns, action = self.columns, event["action"]
+        if not isinstance(action, str):
+            raise TypeError
+        number = ACTION_OF.get(action, 0)
+        if number in MOVES and "addr" not in event:
+            raise KeyError
+        address = event.get("device_free", HIGHEST_ADDRESS) if number == OOM else event.get("addr", 0)
         columns.address.append(address & HIGHEST_ADDRESS)
-        columns.size.append(event.get("size", 0))
+        columns.size.append(event["size"] if number in MOVES else event.get("size", 0))
         columns.time.append(event.get("time_us", -1))
         columns.stack.append(stack_of(event.get("frames", -1)))
-        columns.action.append(ACTION_OF.get(event["action"], 0))
+        columns.action.append(number)
 
     def _learn(self, keys: list[Any]) -> None:
         self._runs.learn(keys, tuple(self._text_places.get(id(key), -1) for key in keys))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from findwall.memory.lives import reserved
 from findwall.memory.snapshots.pickled_values import RefusedError, Rows, Stack
 from findwall.memory.snapshots.plain_pickle import PlainPickle
 from findwall.model.memory_history import (
@@ -21,6 +22,7 @@ from findwall.model.memory_history import (
     MOST_BYTES,
     MOST_DEVICES,
     STATES,
+    U64,
     Blocks,
     CodeFrame,
     DeviceHistory,
@@ -76,7 +78,7 @@ def _whole(of: dict[str, Any], key: str, otherwise: int | None = None, most: int
 def _device(number: int, segments: list[dict[str, Any]], trace: Any, decoder: PlainPickle) -> DeviceHistory:
     rows = [(at, *block) for at, segment in enumerate(segments) for block in _blocks(segment)]
     columns = list(zip(*rows, strict=True)) or [()] * 6
-    own = Blocks(
+    blocks = Blocks(
         np.array(columns[0], np.int32),
         np.array(columns[1], np.uint64),
         np.array(columns[2], np.int64),
@@ -84,26 +86,53 @@ def _device(number: int, segments: list[dict[str, Any]], trace: Any, decoder: Pl
         np.array(columns[4], np.uint8),
         np.array(columns[5], np.int32),
     )
-    return DeviceHistory(
-        number,
-        _events(trace, decoder),
-        Segments(
-            np.array([_address(segment) for segment in segments], np.uint64),
-            np.array([_whole(segment, "total_size") for segment in segments], np.int64),
-            _said(segments, "active_size", own, own.size),
-            _said(segments, "requested_size", own, own.requested),
-            np.array([_is_private(segment) for segment in segments], np.bool_),
-        ),
-        own,
+    found = Segments(
+        np.array([_address(segment) for segment in segments], np.uint64),
+        np.array([_whole(segment, "total_size") for segment in segments], np.int64),
+        _said(segments, "active_size", blocks, blocks.size),
+        _said(segments, "requested_size", blocks, blocks.requested),
+        np.array([_is_private(segment) for segment in segments], np.bool_),
     )
+    whole = DeviceHistory(number, _events(trace, decoder), found, blocks)
+    _check(whole)
+    return whole
+
+
+def _check(history: DeviceHistory) -> None:
+    """No byte is held twice, what a segment says of itself is what its blocks hold, and what was taken from
+    the driver can be."""
+    segments, blocks = history.segments, history.blocks
+    if _overlap(segments.address, segments.total) or _overlap(blocks.address, blocks.size):
+        raise RefusedError("is damaged: two of its segments or blocks hold the same bytes")
+    if (segments.active != _held_by(blocks, blocks.size, len(segments.total))).any():
+        raise RefusedError("is damaged: a segment holds something else than its blocks do")
+    if segments.total.sum(dtype=np.float64) > MOST_BYTES:
+        raise RefusedError("is damaged: no device has as much as its segments hold")
+    taken = reserved(history)
+    if not 0 <= int(taken.min()) <= int(taken.max()) <= MOST_BYTES:
+        raise RefusedError("is damaged: the driver gave more than its segments hold, or took more back")
+
+
+def _overlap(starts: U64, sizes: I64) -> bool:
+    order = np.argsort(starts, kind="stable")
+    order = order[sizes[order] > 0]
+    ends = starts[order] + sizes[order].astype(np.uint64)
+    return bool((ends[:-1] > starts[order][1:]).any())
+
+
+def _held_by(blocks: Blocks, sizes: I64, segments: int) -> I64:
+    """Bytes of the blocks that hold something, by segment."""
+    held = blocks.state != INACTIVE
+    found = np.zeros(segments, np.int64)
+    np.add.at(found, blocks.segment[held], sizes[held])
+    return found
 
 
 def _said(segments: list[dict[str, Any]], key: str, blocks: Blocks, sizes: I64) -> I64:
     """What each segment says of itself; where it does not, what its blocks add up to."""
     if all(key in segment for segment in segments):
         return np.array([_whole(segment, key) for segment in segments], np.int64)
-    held = blocks.state != INACTIVE
-    return np.bincount(blocks.segment[held], sizes[held], len(segments)).astype(np.int64)
+    return _held_by(blocks, sizes, len(segments))
 
 
 def _address(of: dict[str, Any]) -> int:
@@ -135,8 +164,13 @@ def _blocks(segment: dict[str, Any]) -> Iterator[tuple[int, int, int, int, int]]
         if not start <= address <= address + size <= end:
             raise RefusedError("is damaged: a block lies outside its segment")
         latest = _latest(block)
-        state = _STATE_OF.get(str(block.get("state", "")), INACTIVE)
+        named = block.get("state")
+        state = _STATE_OF.get(named) if isinstance(named, str) else None
+        if state is None:
+            raise RefusedError("holds a block in a state that findwall does not know")
         asked = _whole(latest, "requested_size", latest.get("real_size", size))
+        if asked > size and state != INACTIVE:  # of a free one it is what it was for before it was split
+            raise RefusedError("is damaged: a block is smaller than what was asked for")
         stack = latest.get("frames")
         yield address, size, asked, state, int(stack) if isinstance(stack, Stack) else -1
         place = address + size

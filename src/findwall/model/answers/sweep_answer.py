@@ -32,6 +32,8 @@ class SweepPoint(msgspec.Struct):
     peak_gib: float | None = None  # of what `Sweep.memory_of` says
     reserved_gib: float | None = None  # the most that torch took from the driver
     predicted_gib: float | None = None  # the peak, before the size was tried
+    predicted_low_gib: float | None = None  # apart where it hangs on what libraries work in
+    predicted_high_gib: float | None = None
     predicted_reserved_gib: float | None = None
     is_doubtful: bool = False  # what is allocated fits, what torch reserves for it does not
     wall: str | None = None

@@ -51,12 +51,13 @@ def row(sweep: Sweep, point: SweepPoint) -> tuple[str, ...]:
 
 
 def predicted(sweep: Sweep, point: SweepPoint) -> str:
-    """On the cores from what is needed to that with what the C library may keep."""
-    low, high = point.predicted_gib, point.predicted_reserved_gib
-    if low is None:
-        return NONE
-    if sweep.memory_of != "resident" or high is None or format_gib(low) == format_gib(high):
-        return format_gib(low)
+    """On the cores from what is needed to that with what the C library may keep; on a device from what it
+    takes where libraries work in nothing to where they work in the most."""
+    on_cores = sweep.memory_of == "resident"
+    low = point.predicted_gib if on_cores else point.predicted_low_gib
+    high = point.predicted_reserved_gib if on_cores else point.predicted_high_gib
+    if low is None or high is None or format_gib(low) == format_gib(high):
+        return NONE if point.predicted_gib is None else format_gib(point.predicted_gib)
     (first, unit), (last, other) = format_gib(low).split(), format_gib(high).split()
     return f"{first}–{last} {unit}" if unit == other else f"{first} {unit}–{last} {other}"
 
@@ -82,8 +83,13 @@ def _line(cells: tuple[str, ...], wide: list[int]) -> str:
 
 def figures(sweep: Sweep) -> str:
     """What the table's figures are of."""
+    ranges = any(
+        one.predicted_low_gib is not None and one.predicted_low_gib != one.predicted_high_gib
+        for one in sweep.points
+    )
     of = {
-        "allocated": "allocated on the device",
+        "allocated": "allocated on the device"
+        + ("; predicted: a range where libraries may work in buffers of another size" if ranges else ""),
         "resident": "resident memory of the job's processes; predicted: from what they need to what they "
         "take with freed memory that the C library keeps",
     }

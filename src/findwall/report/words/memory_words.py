@@ -191,7 +191,7 @@ WORDS: dict[str, Words] = {
     "given back.[[ At this pace it is full at step {full_step:,}, in {full_h:.1f} hours.]] Look for tensors "
     "that the job keeps[[ at {places[0]}]][[{recorded:unless}; `findwall run --memory` names the line]].",
     "memory/peak": _peak,
-    "memory/empty": "This snapshot holds no memory: no segment and no event.",
+    "memory/empty": "This snapshot holds no memory: nothing in it is allocated.",
     "memory/peaked-elsewhere": "Over the whole run allocated memory peaked at {peak_gib:gib}, outside the "
     "recorded steps; kinds, lines and what makes it smaller are those of the recorded steps.",
     "memory/host-since-recording": "On a CPU the profiler sees only what was allocated after it started: the "
