@@ -16,12 +16,15 @@ from msgspec.structs import replace
 from torch import nn
 
 from dataflow_observed import facts_with_flow, flow_of
+from findwall.causes.overhead import launch_bound
 from findwall.dataflow.line_loops import Rounds, line_loops
 from findwall.dataflow.repeats import repeats
-from findwall.fixes import Use, all_fixes
+from findwall.facts.host_loops import mostly_over_parts
+from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.at_best import step_at_best
 from findwall.fixes.predict import predict
 from findwall.model.measured_run import HostLine
+from speaking import in_words
 
 SAMPLES = 16
 
@@ -185,6 +188,14 @@ def test_the_fix_has_a_line_and_a_shorter_step(tmp_path: Path) -> None:
     assert "for number in range" in Path(__file__).read_text().splitlines()[int(place.rpartition(":")[2]) - 1]
     said = predict(facts, {"vectorise-loop": outcome})
     assert said is not None and said.low <= said.mid <= said.high and said.mid < facts.step
+
+
+def test_a_larger_batch_has_more_rounds_of_a_loop_over_it(tmp_path: Path) -> None:
+    facts = facts_with_flow(Job().sample_by_sample, tmp_path)
+    assert mostly_over_parts(facts)
+    said = all_fixes()["larger-batch"].advise(facts)
+    assert isinstance(said, NoUse) and said.claim.id == "larger-batch/loop-over-samples"
+    assert "Do in one call" in in_words(launch_bound.CAUSE, facts)
 
 
 def test_what_the_engine_adds_up_is_of_the_rounds_whose_gradients_it_adds(tmp_path: Path) -> None:

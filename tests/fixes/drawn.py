@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from msgspec.structs import replace
 
 from findwall.facts.facts import Facts
@@ -187,23 +186,18 @@ def searching(used: int = 2) -> Facts:
 def evaluating(
     passes: int = 8,
     trained: int = 1,
-    weight: list[int] | None = None,
-    shapes: bool = True,
-    loss: bool = True,
     rows: int = 8192,
     loading: int = 0,
     inside: int = 0,
     device: str = "NVIDIA H200",
+    evaluates: bool = True,
     **measured: Any,
 ) -> Facts:
     """A training step at the roof, a product forward and one back, and so many products without gradients
-    after it. `weight`: of those; else that of the layer which trains. `loss`: both end in one. With fewer
-    `rows` its products are slow. `loading`: ms that each step waits for its batch; `inside`: the pass
-    without gradients for its second one."""
-    layer, batch, kind = [5632, 8192], [rows, 8192], "c10::BFloat16"
-    product = Drawn(KERNELS["m"].kernel, "aten::linear", within="aten::mse_loss" if loss else None)
-    given = [product.given(batch, one, dtype=kind) for one in (layer, weight or layer)]
-    forward, other = given if shapes else [product, product]
+    after it, in which a hook saw the model evaluate. With fewer `rows` its products are slow. `loading`: ms
+    that each step waits for its batch; `inside`: the pass without gradients for its second one."""
+    product = Drawn(KERNELS["m"].kernel, "aten::linear")
+    forward = product.given([rows, 8192], [5632, 8192], dtype="c10::BFloat16")
     width = loading + passes + inside + 2 * trained
     outer = "d" * loading + " " * trained + "A" * trained + " " + "d" * inside
     inner = " " * loading + "o" * (2 * trained + 1) + " " * inside + "o" * (passes - 1)
@@ -213,14 +207,10 @@ def evaluating(
         steps="|".ljust(width) * 3,
         cpu=f"{outer.ljust(width) * 3}\n{inner * 3}",
         gpu=" " + (" " * loading + device_rows) * 3,
-        kernels={"f": replace(forward, sequence=7), "g": replace(forward, op="aten::mm"), "v": other},
+        kernels={"f": replace(forward, sequence=7), "g": replace(forward, op="aten::mm"), "v": forward},
         device=device,
     )
-    if loss:  # an op, where the drawing has a range
-        events = timeline.events
-        mine = events.name == timeline.names.index("aten::mse_loss")
-        timeline = replace(timeline, events=replace(events, kind=np.where(mine, Kind.OP, events.kind)))
-    return facts_of(timeline, step_ms=float(width), **measured)
+    return facts_of(timeline, step_ms=float(width), evaluates=evaluates, **measured)
 
 
 def in_doubles() -> Facts:

@@ -24,7 +24,6 @@ from sketch import facts_of, sketch
 from speaking import in_words
 
 FIX = "evaluate-less-often"
-OTHER = [8192, 8192]  # a weight of another shape than the trained one
 
 
 class EverywhereAt:
@@ -59,9 +58,8 @@ def test_the_roof_is_not_the_last_word() -> None:
     assert plain.cause == "at-the-roof" and "gradients" not in plain.sentence
 
 
-@pytest.mark.parametrize("facts", [drawn.evaluating(loss=False), drawn.evaluating(weight=OTHER)])
-def test_what_training_may_need_comes_after_the_rest_and_promises_nothing(facts: Facts) -> None:
-    found = document(facts)
+def test_what_training_may_need_comes_after_the_rest_and_promises_nothing() -> None:
+    found = document(drawn.evaluating(evaluates=False))
     mine = next(one for one in found.prescriptions if one.fixes == [FIX])
     assert mine.step_ms.mid is None and mine.step_ms.low == pytest.approx(2.0, abs=0.1)
     assert found.prescriptions[0].fixes != [FIX]
@@ -75,17 +73,8 @@ def test_its_line_is_told_where_lines_were_followed() -> None:
     assert ", at train.py:7" in in_words(evaluate_less_often.FIX.advise(followed))
 
 
-def test_another_network_is_not_called_an_evaluation() -> None:
-    facts = drawn.evaluating(weight=OTHER)
-    outcome = evaluate_less_often.FIX.advise(facts)
-    assert isinstance(outcome, Use)
-    for text in (in_words(outcome), document(facts).wall.sentence):
-        assert "evaluat" not in text and "keep its outputs" in text
-    assert "keep a teacher" in in_words(outcome)
-
-
 def test_its_words_fit_a_line_of_the_report() -> None:
-    for facts in (drawn.evaluating(), drawn.evaluating(loss=False), drawn.evaluating(weight=OTHER)):
+    for facts in (drawn.evaluating(), drawn.evaluating(evaluates=False)):
         outcome = evaluate_less_often.FIX.advise(facts)
         assert isinstance(outcome, Use) and len(in_words(outcome)) <= LONGEST_HOW - len(
             ", at train.py:41 in evaluate"
@@ -151,11 +140,11 @@ def timed(every: int, long_s: float, usual_s: float) -> StepTimes:
 
 def test_what_steps_do_in_which_a_hook_saw_an_evaluation_is_one() -> None:
     seen = drawn.evaluating(
-        loss=False, step_times=timed(2, 0.01, 0.002), traced_kinds=("slow", "usual", "slow")
+        evaluates=False, step_times=timed(2, 0.01, 0.002), traced_kinds=("slow", "usual", "slow")
     )
     outcome = evaluate_less_often.FIX.advise(seen)
     assert isinstance(outcome, Use) and outcome.likely is not None and not outcome.after_others
-    unseen = evaluate_less_often.FIX.advise(drawn.evaluating(loss=False))
+    unseen = evaluate_less_often.FIX.advise(drawn.evaluating(evaluates=False))
     assert isinstance(unseen, Use) and unseen.likely is None and unseen.after_others
 
 

@@ -111,11 +111,9 @@ def _why_nobody_can_tell(facts: Facts, found: set[str]) -> str:
 
 def _floors_guessed(facts: WorkFacts, best: str) -> bool:
     """Whether a recording without shapes is asked how far device work is from its floor: names tell its
-    class, and whether it runs on the wrong pipe, but not that. Counters do."""
+    class, and whether it runs on the wrong pipe, but not that."""
     has_shapes = facts.timeline.header.shapes or (facts.timeline.events.inputs >= 0).any()
-    if has_shapes or (facts.counted is not None and facts.counted.cause == best):
-        return False
-    return WALL_OF[best] in ("compute", "bandwidth") and best not in TOLD_BY_NAME
+    return not has_shapes and WALL_OF[best] in ("compute", "bandwidth") and best not in TOLD_BY_NAME
 
 
 def _may_be_others(facts: Facts, best: str) -> bool:

@@ -40,7 +40,7 @@ from findwall.step.timed_steps import (
     rare_ns,
     throttled_share,
 )
-from findwall.work.hardware_counters import match, settle
+from findwall.work.hardware_counters import match
 from findwall.work.kernel_table import kernel_table, taken_at_their_word
 from findwall.work.recomputed_kernels import because_of_checkpoints
 from findwall.work.work_by_name import with_kernel_types
@@ -94,7 +94,6 @@ def _judged(
         kernels = kernel_table(timeline, links, slowed(ceilings, pace), steps.count, nbytes)
     judged = _at_their_word(kernels, rank, reading) if on_cores and not ceilings.known else kernels
     atoms = device_atoms(timeline, links, judged, queue, ceilings)
-    atoms, kernels, counted = settle(atoms, kernels, rank, ceilings, steps.count)
     atoms = _with_servants(atoms, kernels, timeline, links, host)
     return Facts(
         run=run,
@@ -112,7 +111,6 @@ def _judged(
         whole=whole,
         called=None,
         roles=np.full(len(timeline.events), -1, np.int64),
-        counted=counted,
         profiled=profiled,
     )
 

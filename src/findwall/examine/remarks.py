@@ -185,9 +185,6 @@ def _about_model(facts: Facts) -> list[Claim]:
     above = float(facts.kernels.duration[work & facts.kernels.above_spec].sum())
     if total and above > MENTION_SHARE * total:
         notes.append(Claim("model/above-spec", {"above_share": above / total}))
-    if facts.counted is not None:
-        counted = {"time_share": facts.counted.share}
-        notes.append(Claim("model/counted", {**counted}, parts=[facts.counted.claim]))
     if facts.share(UNKNOWN) > WORTH_IT:
         notes.append(Claim("model/no-known-cause", {"unknown_share": facts.share(UNKNOWN)}))
     return notes

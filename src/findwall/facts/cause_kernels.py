@@ -130,15 +130,10 @@ def kernel_evidence(facts: Facts, cause: str, of: str = "") -> list[Evidence]:
     """The three longest carriers; `of` says what `reached` is a share of, empty to leave it out."""
     found = []
     for carrier in carriers(facts, cause):
-        counted = facts.counted
-        blind = not facts.kernels.modelled[facts.atoms.index[carrier.atom]]
         figures: dict[str, Figure] = {"calls": carrier.calls, "ms": carrier.ms}
-        parts = []
-        if counted is not None and counted.cause == cause and blind:
-            parts = [counted.claim]
-        elif of and carrier.reached is not None:
+        if of and carrier.reached is not None:
             figures |= {"reached_share": carrier.reached, "of": of}
-        found.append(as_evidence(facts, carrier, "evidence/kernel", figures, parts))
+        found.append(as_evidence(facts, carrier, "evidence/kernel", figures))
     return found
 
 

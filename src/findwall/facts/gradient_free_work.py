@@ -19,7 +19,7 @@ from findwall.facts.user_lines import line_of, parse_frame, sampled
 from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES
 from findwall.model.claims import Claim
 from findwall.model.dataflow import ROLES
-from findwall.model.events import Bool, Inputs, Kind
+from findwall.model.events import Bool, Kind
 from findwall.model.intervals import I64
 from findwall.step.called_ops import MADE_FROM_NOTHING, backward_starts, head_of, heads_of, records
 from findwall.step.step_facts import StepFacts, found_once
@@ -27,26 +27,10 @@ from findwall.step.timed_steps import evaluating, traced_kinds
 from findwall.units import NOT_ZERO_NS, ms
 from findwall.work.work_facts import WorkFacts
 
-Weights = Literal["trained", "others", "unknown"]
 # Where its results go: nowhere that training needs, into the loss; unknown where no graph tells.
 Flows = Literal["nothing", "loss", "unknown"]
-# Ops of layers, and which of their arguments is the weight.
-_LAYERS = {
-    "aten::linear": 1,
-    "aten::conv1d": 1,
-    "aten::conv2d": 1,
-    "aten::conv3d": 1,
-    "aten::convolution": 1,
-    "aten::embedding": 0,
-    "aten::addmm": 2,
-    "aten::mm": 1,
-}
 _LAYER = re.compile(r"^aten::(linear|conv\dd|convolution|embedding|lstm|gru|scaled_dot_product_attention)$")
 _COMPILED = re.compile(r"^Torch-Compiled Region")
-_LOSS = re.compile(
-    r"^aten::(cross_entropy_loss|nll_loss\w*|mse_loss|l1_loss|smooth_l1_loss|huber_loss|ctc_loss"
-    r"|binary_cross_entropy\w*)$"
-)
 # What a pass neither begins nor ends with: ops without a tensor to work on, which have no number in any case,
 # and changes in place, as averages of the weights are made.
 _BESIDE = re.compile(rf"^aten::({MADE_FROM_NOTHING}|detach|_foreach_)|^aten::\w*_$|^TorchDynamo Cache Lookup")
@@ -59,11 +43,9 @@ class Gradientless(msgspec.Struct, frozen=True):
     later: I64  # its device rows but for the first of each pass: what the device waits for before is inside
     ms: float  # a step, with what the device waits inside
     share: float  # of the step
-    weights: Weights  # whether its layers have the shapes of those that record gradients
-    has_loss: bool  # it works out the loss that is trained
     place: str  # the person's own line, with its function; empty where nothing tells
     flows_into: Flows
-    evaluates: bool  # most likely an evaluation: nothing that training needs is all of that
+    evaluates: bool  # nothing that training needs, or a hook saw the model in evaluation mode
 
 
 @found_once
@@ -82,15 +64,10 @@ def without_gradients(facts: Facts) -> Gradientless | None:
     seen = _in_evaluating_steps(facts, atoms)
     if share < FAIR_PART or not (seen or _in_most_steps(facts, atoms)):
         return None
-    mine = _within(facts, np.concatenate([heads[first:end] for first, end in stretches]))
-    trained = _within(facts, heads[numbered])
-    weights, has_loss = _weights(facts, mine, trained), _has_loss(facts, mine, trained)
     place = _place(facts, heads, stretches, share)
-    # A teacher may have the same layers.
-    told = has_loss or seen or facts.rank.evaluates
     flows = _flows_into(facts, atoms)
-    likely = weights != "others" and (flows == "nothing" or (flows == "unknown" and told))
-    return Gradientless(atoms, later, spent, share, weights, has_loss, place, flows, likely)
+    evaluates = flows == "nothing" or (flows == "unknown" and (seen or facts.rank.evaluates))
+    return Gradientless(atoms, later, spent, share, place, flows, evaluates)
 
 
 def _flows_into(facts: Facts, atoms: I64) -> Flows:
@@ -105,13 +82,8 @@ def _flows_into(facts: Facts, atoms: I64) -> Flows:
 
 
 def is_forward_work(found: Gradientless) -> Claim:
-    """How much it is, and what tells what it is."""
-    figures = {
-        "spent_ms": found.ms,
-        "step_share": found.share,
-        "weights": found.weights,
-        "has_loss": found.has_loss,
-    }
+    """How much it is, and where."""
+    figures = {"spent_ms": found.ms, "step_share": found.share}
     place, _, function = found.place.partition(" in ")
     return Claim(
         "without-gradients/forward-work", figures, {"function": function}, [place] if found.place else []
@@ -121,15 +93,9 @@ def is_forward_work(found: Gradientless) -> Claim:
 def beside_gradients(facts: Facts) -> list[Claim]:
     """A sentence more, where doing the same work faster is not all that could be done; empty elsewhere."""
     found = without_gradients(facts)
-    if found is None:
+    if found is None or found.flows_into == "loss":
         return []
-    return [Claim("forward/without-gradients", {"weights": found.weights}, parts=[is_forward_work(found)])]
-
-
-def _within(facts: StepFacts, heads: I64) -> I64:
-    """These ops and all that run inside them."""
-    ops = facts.timeline.rows(Kind.OP)
-    return ops[head_of(facts, heads)[ops] >= 0]
+    return [Claim("forward/without-gradients", parts=[is_forward_work(found)])]
 
 
 def _stretches(facts: WorkFacts, heads: I64, numbered: Bool) -> list[tuple[int, int]]:
@@ -200,43 +166,6 @@ def _in_evaluating_steps(facts: WorkFacts, atoms: I64) -> bool:
 
 def _steps_of(facts: WorkFacts, atoms: I64) -> I64:
     return np.unique(facts.queue.step[facts.queue.positions(np.unique(rows_of(facts, atoms)))])
-
-
-def _weights(facts: StepFacts, mine: I64, trained: I64) -> Weights:
-    """Whether the layers without gradients are shaped as those of the training pass."""
-    here, there = _weight_shapes(facts, mine), _weight_shapes(facts, trained)
-    if not here or not there:
-        return "unknown"
-    return "trained" if len(here & there) > MAJORITY_SHARE * len(here) else "others"
-
-
-def _weight_shapes(facts: StepFacts, ops: I64) -> set[tuple[str, str]]:
-    return {
-        (name, str(inputs.dims[_LAYERS[name]]))
-        for name, inputs in _distinct(facts, ops, tuple(_LAYERS))
-        if _LAYERS[name] < len(inputs.dims) and inputs.dims[_LAYERS[name]]
-    }
-
-
-def _has_loss(facts: StepFacts, mine: I64, trained: I64) -> bool:
-    """Whether it ends as the training pass does."""
-    events = facts.timeline.events
-    here, there = (
-        np.unique(events.name[ops[facts.timeline.named(_LOSS, ops)[events.name[ops]]]])
-        for ops in (mine, trained)
-    )
-    return bool(np.isin(here, there).any())
-
-
-def _distinct(facts: StepFacts, ops: I64, names: tuple[str, ...]) -> list[tuple[str, Inputs]]:
-    """What ops of these names were given, each once."""
-    events = facts.timeline.events
-    found = []
-    for at, name in enumerate(facts.timeline.names):
-        if name in names:
-            given = np.unique(events.inputs[ops[events.name[ops] == at]])
-            found += [(name, one) for one in map(facts.timeline.details.inputs_of, given.tolist()) if one]
-    return found
 
 
 def _place(facts: StepFacts, heads: I64, stretches: list[tuple[int, int]], share: float) -> str:

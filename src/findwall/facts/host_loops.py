@@ -1,18 +1,13 @@
 """Loops of Python, as the device sees them and as the host's own ops tell them.
 
-The device sees the same few ops on the same shapes, over and over.
-
-A loop over the parts of a tensor takes one part after the other by an index that rises (`out[i]`,
-`out[i:i + 1]`), or all of them before it begins (`for one in out`) and then calls the same ops for each. So
-it is told from the layers of a model, which take none, however many ops a round has; and its backward is
-known with it.
+The device sees the same few ops on the same shapes, over and over. A loop that takes a tensor apart before it
+begins (`for one in out`) calls the same ops for each part. Where the job's lines were followed, they tell
+all loops and what their rounds need of each other (`dataflow/line_loops.py`).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Iterator
 
 import msgspec
 import numpy as np
@@ -23,10 +18,9 @@ from findwall.facts.op_shapes import tensors_of
 from findwall.facts.step_traits import cells_called
 from findwall.facts.user_lines import line_of
 from findwall.model.catalogue import FEWEST_REPEATS, LONGEST_ROUND, MAJORITY_SHARE, MATRIX_CLASSES
-from findwall.model.events import I32, Bool, Inputs, Kind
+from findwall.model.events import Bool, Kind
 from findwall.model.intervals import I64
-from findwall.step.call_names import GRADIENT, in_window
-from findwall.step.called_ops import heads_of
+from findwall.step.call_names import GRADIENT
 from findwall.step.step_facts import StepFacts, found_once
 from findwall.work.work_facts import WorkFacts
 
@@ -38,21 +32,16 @@ OF_VECTORS = frozenset({"aten::dot", "aten::vdot"})
 
 
 class Loop(msgspec.Struct, frozen=True):
-    """Atoms that one loop launched, in their order; `body` of them are one round, or about so many."""
+    """Atoms that one loop launched, in their order; `body` of them are one round."""
 
     atoms: I64
     body: int
-    gradients: I64 = NONE  # what the backward pass launched for it, where that is known
-    rounds: int = 0
-
-    @property
-    def all_atoms(self) -> I64:
-        return np.concatenate([self.atoms, self.gradients])
+    rounds: int
 
 
 def launched_by(found: list[Loop]) -> I64:
     """Atoms of any of these, each once: a loop may lie within another."""
-    return np.unique(np.concatenate([NONE, *(one.all_atoms for one in found)]))
+    return np.unique(np.concatenate([NONE, *(one.atoms for one in found)]))
 
 
 def loops(facts: WorkFacts) -> list[Loop]:
@@ -65,7 +54,7 @@ def loops(facts: WorkFacts) -> list[Loop]:
     for body in range(1, LONGEST_BODY + 1):
         for start, end in _repeats(keys, body, free):
             whole = start + (end - start) // body * body
-            found.append(Loop(atoms[start:whole], body, rounds=(whole - start) // body))
+            found.append(Loop(atoms[start:whole], body, (whole - start) // body))
             free[start:whole] = False
     return found
 
@@ -94,10 +83,9 @@ def _repeats(keys: I64, body: int, free: Bool) -> list[tuple[int, int]]:
 
 @found_once
 def small_loops(facts: WorkFacts) -> list[Loop]:
-    """Loops that a few calls on whole tensors would do, or a scan: over the parts of a tensor, and what is
-    launched over and over and multiplies nothing."""
-    alike = [one for one in loops(facts) if not multiplies(facts, one)]
-    return [*part_loops(facts), *without_layers(facts, alike)]
+    """Loops that a few calls on whole tensors would do, or a scan: what is launched over and over and
+    multiplies nothing."""
+    return without_layers(facts, [one for one in loops(facts) if not multiplies(facts, one)])
 
 
 def mostly_in_loops(facts: Facts) -> bool:
@@ -159,16 +147,7 @@ def loop_line(facts: WorkFacts, loop: Loop) -> str | None:
 
 # -- loops over the parts of a tensor ------------------------------------------------------------------
 
-PICKS = ("aten::select", "aten::slice")
 UNBIND = "aten::unbind"
-
-
-class _Pick(msgspec.Struct, frozen=True):
-    """One part of a tensor, taken by its index."""
-
-    source: tuple[object, ...]  # the tensor's shape, and along which dimension
-    index: int
-    elements: int  # of the part
 
 
 class Stretch(msgspec.Struct, frozen=True):
@@ -176,49 +155,14 @@ class Stretch(msgspec.Struct, frozen=True):
 
     first: int
     end: int
-    rounds: int
-    elements: int  # of a part
-    body: int = 0  # of these ops so many are a round, where all rounds are alike
-
-
-class _Launched(msgspec.Struct, frozen=True):
-    """Atoms in the order in which some ops of the host began."""
-
-    atoms: I64
-    start: I64
-    thread: I32
-
-    def within(self, begin: int, end: int, thread: int) -> I64:
-        first, last = np.searchsorted(self.start, [begin, end])
-        found: I64 = self.atoms[first:last][self.thread[first:last] == thread]
-        return found
-
-
-@found_once
-def part_loops(facts: WorkFacts) -> list[Loop]:
-    """Loops over parts in which each round works on its part alone; those that multiply are left out: they
-    may be cells of a recurrent network."""
-    heads = in_window(facts, heads_of(facts))
-    stretches = [*_picking(facts, heads), *unbinding(facts, heads)]
-    if not stretches:
-        return []
-    atoms = np.flatnonzero(~of_class(facts, "optimizer", "memcpy", "collective"))
-    op = facts.kernels.op[facts.atoms.index[atoms]]
-    called = _launched(facts, atoms, op)
-    passed = _launched(facts, atoms, np.where(op >= 0, facts.links.forward[np.maximum(op, 0)], -1))
-    found = []
-    for one in stretches:
-        loop = _loop(facts, heads, one, called, passed)
-        enough = len(loop.atoms) >= one.rounds and not multiplies(facts, loop)
-        if enough and _works_on_parts(facts, loop, one.elements):
-            found.append(loop)
-    return without_layers(facts, found)
+    body: int  # of these ops so many are a round
 
 
 def mostly_over_parts(facts: Facts) -> bool:
-    """Whether most of what the step launches is launched by such loops: then the job's Python is theirs, and
-    a larger tensor has more rounds."""
-    atoms = launched_by(part_loops(facts))
+    """Whether most of what the step launches is launched by rounds that need no other: then the job's Python
+    is theirs, and a larger tensor has more rounds."""
+    over = [one.atoms for one in facts.loops if not one.parameters]
+    atoms = np.unique(np.concatenate([NONE, *over]))
     return len(atoms) > MAJORITY_SHARE * small_kernels(facts) * facts.steps.count
 
 
@@ -228,72 +172,22 @@ def _named(facts: StepFacts, rows: I64, *names: str) -> list[int]:
     return list(np.flatnonzero(np.isin(facts.timeline.events.name[rows], wanted)).tolist())
 
 
-def _picking(facts: StepFacts, heads: I64) -> Iterator[Stretch]:
-    """Runs of parts whose index goes up by one; a round may take several of one index."""
-    taken: dict[tuple[object, ...], list[tuple[int, _Pick]]] = {}
-    for place in _named(facts, heads, *PICKS):
-        row = int(heads[place])
-        pick = _pick(facts.timeline.name_of(row), facts.timeline.inputs_of(row))
-        if pick is not None:
-            # A loop ends with its step: after its last sample may come the first, as in the next step.
-            step = int(np.searchsorted(facts.steps.host, facts.timeline.events.start[row], side="right"))
-            key = (step, int(facts.timeline.events.thread[row]), *pick.source)
-            taken.setdefault(key, []).append((place, pick))
-    for places in taken.values():
-        for run in _rising(places):
-            starts = [run[0][0], *(b for (_, a), (b, c) in pairwise(run) if c.index != a.index)]
-            if len(starts) >= FEWEST_REPEATS:
-                body = int(np.median(np.diff(starts)))
-                end = max(starts[-1] + body, run[-1][0] + 1)
-                yield Stretch(starts[0], min(end, len(heads)), len(starts), run[0][1].elements)
-
-
-def _pick(name: str, inputs: Inputs | None) -> _Pick | None:
-    """None where the index was not recorded, or more than one element of the dimension is taken."""
-    try:
-        assert inputs is not None
-        dims = [int(one) for one in inputs.dims[0] if isinstance(one, int)]
-        along, index = int(inputs.concrete[1]), int(inputs.concrete[2])
-        if name != PICKS[0] and int(inputs.concrete[3]) != index + 1:
-            return None
-        return _Pick((name, *dims, along), index, math.prod(dims) // dims[along])
-    except (AssertionError, IndexError, ValueError, ZeroDivisionError):
-        return None
-
-
-def _rising(places: Iterable[tuple[int, _Pick]]) -> Iterator[list[tuple[int, _Pick]]]:
-    """Runs of an index that stays or goes up by one.
-
-    Tensors of one shape are not told apart, so that two which are taken from in turns (`a[i]`, `b[j]`) go on
-    as two runs: each part to the one that it continues, the last used first.
-    """
-    open_runs: list[list[tuple[int, _Pick]]] = []
-    for place, pick in places:
-        goes_on = [run for by in (1, 0) for run in reversed(open_runs) if pick.index - run[-1][1].index == by]
-        run = goes_on[0] if goes_on else []
-        open_runs = [*(one for one in open_runs if one is not run), run]
-        run.append((place, pick))
-        if len(open_runs) > LONGEST_ROUND:
-            yield open_runs.pop(0)
-    yield from open_runs
-
-
 def unbinding(facts: StepFacts, heads: I64) -> Iterator[Stretch]:
     """Tensors taken apart at once, and as many rounds of the same ops after it as they have parts."""
-    taken = [(place, *_parts(facts, int(heads[place]))) for place in _named(facts, heads, UNBIND)]
+    taken = [(place, _parts(facts, int(heads[place]))) for place in _named(facts, heads, UNBIND)]
     taken = [one for one in taken if one[1] >= FEWEST_REPEATS]
     if not taken:
         return
     keys = _keys_of_shapes(facts, heads)
     ends = _before_the_next(keys, [place for place, *_ in taken])
-    for place, parts, elements in taken:
+    for place, parts in taken:
         for body in range(1, LONGEST_ROUND + 1):
             after = keys[place + 1 : min(place + 1 + (parts + 2) * body, ends[place])]
             if len(after) < (parts - 1) * body:
                 break
             first, last = _longest(after[body:] == after[:-body])
             if last - first >= (parts - 2) * body:  # the first and the last round may differ
-                yield Stretch(place + 1 + first, place + 1 + last + body, parts, elements, body)
+                yield Stretch(place + 1 + first, place + 1 + last + body, body)
                 break
 
 
@@ -308,16 +202,16 @@ def _before_the_next(keys: I64, places: list[int]) -> dict[int, int]:
     return ends
 
 
-def _parts(facts: StepFacts, row: int) -> tuple[int, int]:
-    """How many an unbind gives, and the elements of each."""
+def _parts(facts: StepFacts, row: int) -> int:
+    """How many an unbind gives."""
     tensor = next(iter(tensors_of(facts, row)), None)
     inputs = facts.timeline.inputs_of(row)
     try:
         along = int(inputs.concrete[1]) if inputs is not None else 0
         assert tensor is not None
-        return tensor.dims[along], math.prod(tensor.dims) // max(tensor.dims[along], 1)
+        return tensor.dims[along]
     except (AssertionError, IndexError, ValueError):
-        return 0, 0
+        return 0
 
 
 def _keys_of_shapes(facts: StepFacts, heads: I64) -> I64:
@@ -340,30 +234,3 @@ def _longest(same: Bool) -> tuple[int, int]:
     start, end = edges[::2], edges[1::2]
     at = int(np.argmax(end - start))
     return int(start[at]), int(end[at])
-
-
-def _launched(facts: StepFacts, atoms: I64, ops: I64) -> _Launched:
-    """`ops`: the op of each atom, or below 0."""
-    events = facts.timeline.events
-    atoms, ops = atoms[ops >= 0], ops[ops >= 0]
-    order = np.argsort(events.start[ops], kind="stable")
-    return _Launched(atoms[order], events.start[ops[order]], events.thread[ops[order]])
-
-
-def _loop(facts: StepFacts, heads: I64, stretch: Stretch, called: _Launched, passed: _Launched) -> Loop:
-    """What the device did for it, and for its gradients."""
-    events = facts.timeline.events
-    rows = heads[stretch.first : stretch.end]
-    when = int(events.start[rows[0]]), int(events.end[rows].max()), int(events.thread[rows[0]])
-    atoms = called.within(*when)
-    return Loop(atoms, max(len(atoms) // stretch.rounds, 1), passed.within(*when), stretch.rounds)
-
-
-def _works_on_parts(facts: WorkFacts, loop: Loop, elements: int) -> bool:
-    """Whether most of its ops are given no more than a part: one that adds a part to something larger may go
-    on with that from round to round, as layers with their own scale do."""
-    largest = [
-        max((tensor.elements for tensor in tensors_of(facts, facts.op_row(atom))), default=0)
-        for atom in loop.atoms[: loop.body * FEWEST_REPEATS].tolist()
-    ]
-    return bool(np.mean(np.array(largest) <= elements) > MAJORITY_SHARE)

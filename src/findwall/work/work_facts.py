@@ -15,7 +15,6 @@ from findwall.model.catalogue import (
     MAJORITY_SHARE,
 )
 from findwall.model.causes import cause_index
-from findwall.model.claims import Claim
 from findwall.model.events import Bool, Timeline
 from findwall.model.intervals import F64, I8, I64
 from findwall.model.machine import MATH_TYPES, SIXTEEN_BITS, Ceilings
@@ -78,30 +77,6 @@ class DeviceAtoms(msgspec.Struct, frozen=True):
         return np.flatnonzero(self.cause == cause_index(cause))
 
 
-class Counted(msgspec.Struct, frozen=True):
-    """What the counters made of the kernels of unknown work."""
-
-    cause: str
-    share: float  # of the device time that is theirs
-    memory: tuple[float, float]  # of the memory's ceiling, at least and at most, while they ran
-    tensor: tuple[float, float]  # of the tensor cores' ceiling
-
-    @property
-    def remains(self) -> float:
-        """Of their time: what they used of the ceiling that decided, so nothing takes it away."""
-        sure = {"memory-roof": self.memory[0], "at-the-roof": self.tensor[0]}
-        return sure.get(self.cause, max(self.memory[1], self.tensor[1]))
-
-    @property
-    def claim(self) -> Claim:
-        """For evidence: the figure that decided."""
-        if self.cause == "memory-roof":
-            return Claim("counted/memory", {"reached_share": self.memory[0]})
-        if self.cause == "at-the-roof":
-            return Claim("counted/tensor", {"reached_share": self.tensor[0]})
-        return Claim("counted/at-most", {"reached_share": max(self.memory[1], self.tensor[1])})
-
-
 class Matched(msgspec.Struct, frozen=True):
     """Bytes by device row, and how much of the profile found its kernel."""
 
@@ -118,7 +93,6 @@ class WorkFacts(StepFacts, frozen=True, dict=True):
     ceilings: Ceilings
     kernels: KernelTable
     atoms: DeviceAtoms
-    counted: Counted | None  # where counters settled what shapes did not tell
     profiled: Matched | None  # kernels whose bytes Nsight Compute counted
 
     def kernel_name(self, atom: int) -> str:

@@ -168,7 +168,7 @@ def _on_the_device(facts: Facts) -> Outcome | None:
     # lengths, so that not all of them are seen as rounds.
     waits = facts.spent_ms("host-sync") > MENTION_SHARE * step_ms(facts)
     host = ("launch-bound", "host-work", "host-sync") if waits else moves[1:]
-    longest = max(own, key=lambda one: len(one.all_atoms))
+    longest = max(own, key=lambda one: len(one.atoms))
     issued: Figures = {"issued": len(atoms) / facts.steps.count, "pieces": pieces(facts)}
     figures = {"rounds": longest.rounds, "body": longest.body, **issued}
     names, places = _named(facts, longest, mostly)

@@ -11,9 +11,7 @@ whatever speed. Every n steps, it costs the n-th part:
 Statistics for a log (norms and histograms of gradients, accuracies) are the same: they are made of what
 training gave, and nothing that is trained needs them.
 
-Where a smaller part of the data tells as much, evaluate on that. A frozen network that sees the same inputs
-again (a backbone, a text encoder, a teacher without augmentation) can run once: keep its outputs, on disk if
-need be, and load them with the batch.
+Where a smaller part of the data tells as much, evaluate on that.
 
 When it does not help:
 Training uses the results: a teacher's logits, a target network's values, a rollout, samples of a generator. A
@@ -21,15 +19,14 @@ trace does not show what becomes of a tensor: read the line before you change it
 that looks like a statistic: it skips a step, or stops early.
 
 Risk:
-A best checkpoint or an early stop that each evaluation decides is decided less often. Outputs that are kept
-are those of the inputs without augmentation.
+A best checkpoint or an early stop that each evaluation decides is decided less often.
 """
 
 from __future__ import annotations
 
 from findwall.facts.beside_the_model import only_looked_at
 from findwall.facts.best_changes import left_out
-from findwall.facts.gradient_free_work import Gradientless, is_forward_work, without_gradients
+from findwall.facts.gradient_free_work import is_forward_work, without_gradients
 from findwall.facts.user_lines import line_of_most
 from findwall.fixes import Claim, Facts, Fix, Outcome, Use, gone, ideal, no_use, step_ms, time_of
 from findwall.fixes.less_work.removed_work import causes_of
@@ -57,17 +54,18 @@ def use(facts: Facts) -> Outcome:
     found = without_gradients(facts)
     if found is None:
         return _looked_at(facts) or _untraced(facts)
-    if found.flows_into == "loss" and found.weights != "others":
+    if found.flows_into == "loss":
         return no_use("evaluate-less-often/needed")
     change = gone(facts, found.atoms) + Change((NoHostWork(found.later),))
+    way = "evaluates" if found.evaluates else "may-evaluate"
     return Use(
-        Claim(f"evaluate-less-often/{_way(found)}", parts=[is_forward_work(found)]),
+        Claim(f"evaluate-less-often/{way}", parts=[is_forward_work(found)]),
         change,
         causes_of(facts, found.atoms, MOVES),
         after_others=not found.evaluates,  # training may need it: then it gives nothing
         likely=(lambda made: change) if found.evaluates else None,
         uncurved=True,
-        condition="inputs-come-again" if found.weights == "others" else "is-an-evaluation",
+        condition="is-an-evaluation",
     )
 
 
@@ -102,13 +100,6 @@ def _untraced(facts: Facts) -> Outcome:
         (RARE,),
         condition="is-an-evaluation",
     )
-
-
-def _way(found: Gradientless) -> str:
-    """What a person would do, as far as the trace tells what it is."""
-    if found.weights == "others":
-        return "other-layers"
-    return "evaluates" if found.evaluates else "may-evaluate"
 
 
 FIX = Fix(MOVES, "needs-review", use, removes=True)

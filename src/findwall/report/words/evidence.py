@@ -146,9 +146,4 @@ WORDS: dict[str, Words] = {
     "evidence/slow-step": "step {step} of {steps} took {took_ms:ms}, {ratio:.1f} times the median",
     "collective": collective,
     "cast": "{from_type} to {to_type} of {shapes}",
-    "counted/memory": "{reached_share:share} of the memory ceiling by the DRAM counter, without shapes",
-    "counted/tensor": "{reached_share:share} of the ceiling by the tensor counter, without shapes",
-    "counted/at-most": "at most {reached_share:share} of any ceiling by the DRAM and tensor counters, "
-    "without "
-    "shapes",
 }

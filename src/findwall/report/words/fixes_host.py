@@ -21,17 +21,10 @@ def _bmm(claim: Claim) -> str:
 
 
 def _forward_work(claim: Claim) -> str:
-    layers = {
-        "trained": " in layers shaped like the trained ones",
-        "others": " in other layers than the trained ones",
-    }.get(str(claim.figures["weights"]), "")
-    if claim.figures["weights"] == "trained":
-        layers += ", with the trained loss" if claim.figures["has_loss"] else ""
     function = claim.names["function"]
     return fill(
-        "{spent_ms:per_step} ({step_share:share}) is forward work without gradients{layers}{where}",
+        "{spent_ms:per_step} ({step_share:share}) is forward work without gradients{where}",
         claim,
-        layers=layers,
         where=at(claim, ", at ", f" in {function}" if function else ""),
     )
 
@@ -217,10 +210,6 @@ WORDS: dict[str, Words] = {
     ),
     "evaluate-less-often/none": "hardly any of the step is forward work without gradients",
     "evaluate-less-often/needed": "what runs without gradients flows into the loss",
-    "evaluate-less-often/other-layers": (
-        "{parts[0]}: if its inputs come again, run it once and keep its outputs; if it feeds a metric, run "
-        "it every n steps; keep a teacher."
-    ),
     "evaluate-less-often/now-and-then": (
         "The model is evaluated[[ in 1 step in {every:,}]]: such a step takes {long_ms:ms}, and the "
         "evaluations take {spent_ms:ms} of the mean step ({step_share:share}). Evaluate every n steps, or on "

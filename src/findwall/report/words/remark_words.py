@@ -144,9 +144,6 @@ WORDS: dict[str, Words] = {
     "model/above-spec": "{above_share:share} of the kernel time would run above 105 % of the spec: its "
     "data was in "
     "cache, or its work is overestimated.",
-    "model/counted": "{time_share:share} of the device's time goes to kernels with unknown shapes: "
-    "{parts[0]}, over "
-    "the timed steps.",
     "model/no-known-cause": "{unknown_share:share} of the step has no known cause.",
     "what-if/needs-a-device": "What {asked} would give is not known: predictions replay a trace that "
     "shows the device "

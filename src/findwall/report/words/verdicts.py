@@ -33,12 +33,6 @@ def _longer_steps(claim: Claim) -> str:
     return fill(text + "[[ ({parts[0]})]]", claim)
 
 
-def _without_gradients(claim: Claim) -> str:
-    if claim.figures["weights"] == "others":
-        return fill("{parts[0]}: if its inputs come again, run it once and keep its outputs.", claim)
-    return fill("{parts[0]}: if it is an evaluation, run it every n steps.", claim)
-
-
 def _lacks_shapes(claim: Claim) -> str:
     return f"the trace has no shapes: {shapes_option(claim)}"
 
@@ -73,7 +67,7 @@ WORDS: dict[str, Words] = {
     "lacking/shapes": _lacks_shapes,
     "beside/nothing": _worth,
     "beside/next-best": "the next best cause ({cause}) recovers {gain_share:share}",
-    "forward/without-gradients": _without_gradients,
+    "forward/without-gradients": "{parts[0]}: if it is an evaluation, run it every n steps.",
     "steps/longer": _longer_steps,
     "steps/restart-workers": "restarting the loader's workers; persistent_workers=True keeps them",
     "steps/restart-loader": "restarting the loader",
