@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from findwall.errors import InputError
 from findwall.model.measured_run import Connection, NcclLog, Run
 from findwall.readers.reader import reader_of
+from findwall.readers.remote_paths import RemotePath
 
 LARGEST_BYTES = 256 << 20  # what is read of one. Chosen by hand: 1,000 ranks write about 100 MB.
 LONGEST_LINE = 4096
@@ -34,9 +35,9 @@ HINT = "Give the traces of the same job too: findwall read FOLDER nccl.log."
 
 
 def is_log(path: Path) -> bool:
-    """A plain file that no reader knows, and NCCL has written into."""
+    """A plain file that lies here, that no reader knows, and NCCL has written into."""
     try:
-        if not path.is_file() or reader_of(path) is not None:
+        if isinstance(path, RemotePath) or not path.is_file() or reader_of(path) is not None:
             return False
         with path.open("rb") as file:
             return _MARK in file.read(LOOKED_AT_BYTES)

@@ -39,6 +39,7 @@ from findwall.readers.capture_traces import read_capture
 from findwall.readers.known_memory import read_known_memory
 from findwall.readers.observed_steps import read_observed_steps
 from findwall.readers.reader import Reader, reader_of
+from findwall.readers.remote_paths import RemotePath
 from findwall.readers.small_file import inside
 from findwall.readers.sound_figures import MOST_RANKS, made_sound
 from findwall.readers.step_times import elapsed, evaluated_apart, evaluates_always, step_times
@@ -60,6 +61,8 @@ RUN_FOLDER = "run-folder"  # the kind of run that this reads
 
 def is_run_folder(path: Path) -> bool:
     """One file of ours in its place is enough: the job may have been killed before the others came."""
+    if isinstance(path, RemotePath):
+        return False  # it is read where it was written
     try:
         ranks = (folder / MEASUREMENT_FILE for folder in _rank_folders(path))
         return (path / RUN_FILE).is_file() or any(file.is_file() for file in ranks)
