@@ -40,9 +40,8 @@ def test_the_view_goes_to_stdout(calls: list[dict[str, Any]], capsys: pytest.Cap
     assert err == ""
     assert "\x1b" not in out
     asked = {"paths": ["a.json", "b.json"], "step_ms": 41.3, "ceilings": "c.json", "progress": None}
-    assert calls == [
-        {**asked, "gpu": None, "max_memory": None, "what_if": None, "ncu": None, "execution": None}
-    ]
+    others = dict.fromkeys(("gpu", "max_memory", "what_if", "ncu", "execution", "baseline"))
+    assert calls == [{**asked, **others}]
 
 
 def test_the_budget_for_reading_is_handed_on(calls: list[dict[str, Any]]) -> None:

@@ -194,6 +194,10 @@ BESIDE: dict[FigureCheck, Callable[[Diagnosis], Diagnosis]] = {
         one, timeline=TimelineSummary(None, None, None, None, None, []), kernels=[]
     ),
     job_figures_can_be: lambda one: msgspec.structs.replace(
-        one, memory=Memory(None, None), throughput=None, mfu=Mfu(None, None, None, None, one.mfu.source)
+        one,
+        memory=Memory(None, None),
+        throughput=None,
+        ranks=msgspec.structs.replace(one.ranks, throughput=None) if one.ranks is not None else None,
+        mfu=Mfu(None, None, None, None, one.mfu.source),
     ),
 }
