@@ -408,7 +408,7 @@ def test_a_torch_without_an_observer_is_left_alone() -> None:
             90 * GIB,
             50 * GIB,
             "limit",
-            "90.0 GiB was free: the limit of this process stopped it, 50.0 GiB.",
+            "90.0 GiB was free: the limit of this process stopped it, 50.0 GiB of address space.",
         ),
         (90 * GIB, None, "unknown", "is unknown: 90.0 GiB was free when the job ended."),
     ],

@@ -9,13 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from findwall import cli
 from findwall.memory.snapshots.pickled_values import RefusedError
+from findwall.model.claims import Claim
 from findwall.model.diagnosis import Diagnosis, from_json, to_json
+from findwall.report.phrases import notes, out_of_memory
 from findwall.report.redacted import redacted
 from findwall.report.terminal import to_text
 from findwall.report.words import spoken
+from findwall.report.words.documents import worded
 from memory_samples import (
     BACKWARD,
     FORWARD,
@@ -172,3 +176,14 @@ def test_each_change_has_its_line_and_what_is_not_predicted_its_reason() -> None
     assert found.ladder and all(one.patch for one in found.ladder)
     assert [one.fix for one in found.not_predicted] == ["torch-compile"]
     assert "The peak under torch.compile is unknown" in found.not_predicted[0].why
+
+
+def test_a_job_that_ran_out_says_so_first_and_whole() -> None:
+    found = document(trained(steps=3))
+    parts = [Claim("memory-helps/host"), Claim("memory-failed/state", {"state_gib": 3.0})] * 3
+    remarks = [*found.remarks, Claim("memory/failed", parts=parts)]
+    ended = worded(replace(found, remarks=remarks, notes=[]))
+    (told,) = out_of_memory(ended)
+    assert len(told) > 240 and notes(ended)[0] == told and notes(ended).count(told) == 1
+    shown = " ".join(to_text(ended).split())
+    assert told in shown.replace("┃ ", "") and shown.count("3.0 GiB once complete") == 3

@@ -38,6 +38,7 @@ from memory_samples import (
     Stack,
     build,
     cpp_pickle,
+    decoded,
     train_step,
     trained,
 )
@@ -432,3 +433,16 @@ def test_what_outlives_a_step_is_no_state_where_the_job_told_all_of_it() -> None
         some = told(job, replace(moments, tells_all_state=True))
         assert some["optimizer-state"] == int(moments.size.sum()) < guessed["optimizer-state"]
     assert as_told["kept"] == guessed.get("kept", 0) + guessed["optimizer-state"]
+
+
+def test_findwall_s_own_wrappers_are_no_line_of_the_job() -> None:
+    """Where no line of the job was recorded, torch's is the nearest."""
+    job = trained()
+    ours, torchs = (
+        "/src/findwall/agent/step_ends/optimizerhooks.py:66:step",
+        "/x/torch/optim/adamw.py:80:step",
+    )
+    job.alloc("state", MIB, (ours, torchs))
+    (job.blocks[job.held["state"]])["frames"] = job.frames((ours, torchs))
+    lines = {frame.file.rpartition("/")[2] for frame in device_memory(decoded(job.snapshot()))[0].lines[1]}
+    assert "adamw.py" in lines and "optimizerhooks.py" not in lines

@@ -18,6 +18,7 @@ MAIN_ROOTS = ("<module>", "_run_module_as_main", "_run_code")
 THREAD_ROOTS = ("_bootstrap", "_bootstrap_inner")
 _OPTIMIZER = re.compile(r"(?:^|/)torch/optim/optimizer\.py$")  # its wrapper is below any optimizer's step
 _NO_STEP = ("zero_grad", "_patched_zero_grad", "add_param_group", "load_state_dict", "state_dict")
+_OURS = re.compile(r"(?:^|/)findwall/(?:agent|apply)/")  # around the job's calls, never what they ask for
 _OF_TORCH = re.compile(r"(?:^|/)torch/")
 _MODULE_CALL = re.compile(r"(?:^|/)torch/nn/modules/module\.py$")
 STEP_MARK = "Optimizer.step#"  # how torch names an optimizer's step
@@ -139,7 +140,7 @@ class CallStacks:
         no Python was recorded, the op that was called, if it is known."""
         found: list[CodeFrame | None] = []
         for stack, frames in enumerate(self._stacks):
-            python = self.python(stack)
+            python = [frame for frame in self.python(stack) if not _OURS.search(frame.file)]
             ops = (frame for frame in map(self._frames.__getitem__, reversed(frames)) if frame.is_op)
             own = (frame for frame in python if is_own(frame.file))
             found.append(next(chain(own, python, ops), None))

@@ -43,6 +43,9 @@ class Bar(msgspec.Struct, frozen=True):
     evidence: tuple[str, ...] = ()
 
 
+FAILED_MEMORY = ("memory/failed", "memory-failed/", "memory-helps/")  # remarks on how the job ended
+
+
 def job(diagnosis: Diagnosis) -> str:
     """What was read and on what it ran: one line."""
     source, machine = diagnosis.source, diagnosis.machine
@@ -333,16 +336,24 @@ def quality(diagnosis: Diagnosis) -> str:
     return "; ".join(problems)
 
 
+def out_of_memory(diagnosis: Diagnosis) -> list[str]:
+    """What the job asked for and did not get, and what would fit: the first that a person wants to know."""
+    told = zip(diagnosis.notes, diagnosis.remarks, strict=False)
+    return [clean(note) for note, remark in told if remark.id.startswith(FAILED_MEMORY)]
+
+
 def notes(diagnosis: Diagnosis) -> list[str]:
     """What a person should know besides: first a crash and the environment, then what was missing."""
     problem = quality(diagnosis)
     crash = diagnosis.source.crash
     ended = [f"The job failed ({crash}): this is what was measured until then."] if crash else []
+    failed = out_of_memory(diagnosis)
     found = [
         *ended,
+        *failed,
         *diagnosis.environment,
         *([f"This input: {problem}."] if problem else []),
-        *diagnosis.notes,
+        *(note for note in diagnosis.notes if clean(note) not in failed),
     ]
     said = diagnosis.cost.get("sentence") if _costs(diagnosis.cost) else None
     return [clean(note) for note in [*found, *([str(said)] if said else [])]]

@@ -93,6 +93,8 @@ def to_text(
 def _first(diagnosis: Diagnosis, glyphs: Glyphs) -> Iterator[RenderableType]:
     """What matters: the wall and what to try; without a verdict, the most that is known."""
     yield _verdict(diagnosis, glyphs)
+    failed = phrases.out_of_memory(diagnosis)
+    yield from _list("out of memory", list(map(Text, failed)), len(failed))
     yield from _list("what is known", [Text(brief(line, 200)) for line in phrases.known(diagnosis)], 3)
     if diagnosis.wall.wall is None:  # the notes say what is missing and how to get it
         yield from _notes(diagnosis)
@@ -158,7 +160,9 @@ def _watched(diagnosis: Diagnosis, width: int) -> Iterator[RenderableType]:
 
 
 def _notes(diagnosis: Diagnosis) -> Iterator[RenderableType]:
-    yield from _list("notes", [Text(brief(note, 240)) for note in phrases.notes(diagnosis)], NOTES_SHOWN)
+    told = phrases.out_of_memory(diagnosis)
+    rest = [Text(brief(note, 240)) for note in phrases.notes(diagnosis) if note not in told]
+    yield from _list("notes", rest, NOTES_SHOWN)
 
 
 def _facts(diagnosis: Diagnosis) -> list[tuple[str, str]]:

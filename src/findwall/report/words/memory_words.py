@@ -143,7 +143,8 @@ WORDS: dict[str, Words] = {
     "memory-failed/growth": _growth,
     "memory-failed/state": "The optimizer was making its state, which takes {state_gib:gib} once complete.",
     "memory-failed/limit": "{device_free_gib:gib}[[{on_host:unless} of the device]] was free: the limit of "
-    "this process stopped it, {limit_gib:gib}[[{on_host:unless} of {total_gib:gib}]].",
+    "this process stopped it, {limit_gib:gib}[[{on_host:if} of address space]]"
+    "[[{on_host:unless} of {total_gib:gib}]].",
     "memory-failed/others": "Other processes hold {others_gib:gib} of the {total_gib:gib} of this device; "
     "without them it would fit.",
     "memory-failed/unknown": "Why there was no more is unknown[[: {device_free_gib:gib} was free when the "
