@@ -41,7 +41,7 @@ def failure_claim(oom: OutOfMemory) -> Claim:
     if _makes_state(oom):
         parts.append(Claim("memory-failed/state", {"state_gib": oom.state_gib}))
     helps = _helps(oom)
-    if helps:
+    if helps and not (oom.rung is not None and oom.rung.fits):  # else that is the one thing to do
         parts.append(Claim(f"memory-helps/{helps}", _to_help(oom), places=lines(oom.line)))
     if oom.growth is not None:
         parts.append(Claim(f"memory-helps/{_keeps(oom.growth)}", {"on_host": oom.on_host}))
