@@ -11,6 +11,7 @@ from findwall.model.answers.ranks_answer import RanksTogether
 from findwall.model.catalogue import WORTH_IT
 from findwall.model.causes import UNKNOWN, cause_index
 from findwall.model.intervals import F64
+from findwall.model.measured_run import Rank
 from findwall.model.summaries.rank_summary import LineSeen, RankSummary
 from findwall.ranks.compared_ranks import RanksCompared, compare
 from findwall.ranks.summarising import summarise_rows
@@ -32,7 +33,7 @@ def compare_ranks(
     `timed`, all of whom the steps are known. None where there are not two ranks."""
     made = [summarise_rows(facts.whole.timeline, facts.rank.number, _lines(facts)) for facts in ranks]
     here = zip((one[0] for one in made), ranks, strict=True)
-    summaries = [replace(one, node=facts.rank.node or one.node) for one, facts in here] + (others or [])
+    summaries = [_where_it_ran(one, facts.rank) for one, facts in here] + (others or [])
     only_timed = timed is not None and any(not one.is_traced for one in timed)
     if len(summaries) < 2 and not only_timed:
         return None
@@ -47,6 +48,10 @@ def compare_ranks(
         bus_rate=None if by_host else _bus_rate(compared.answer),
         by_host=by_host,
     )
+
+
+def _where_it_ran(summary: RankSummary, rank: Rank) -> RankSummary:
+    return replace(summary, node=rank.node or summary.node, in_line_ns=rank.in_line_ns)
 
 
 def _lines(facts: Facts) -> tuple[LineSeen, ...]:
