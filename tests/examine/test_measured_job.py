@@ -92,6 +92,15 @@ def test_summaries_say_what_the_traces_say(plain: Path, reduced: Path) -> None:
     assert by_summaries.wall == whole.wall and by_summaries.cost["summaries_s"] > 0
 
 
+def test_nobody_waits_for_longer_than_a_step(folder: Path) -> None:
+    """The profiler's own is longer than those that were timed."""
+    traced = Trace(file="trace.json", steps=3)
+    write(folder, *(measurement(rank, step_ns=2_000_000, trace=traced) for rank in range(RANKS)))
+    found = findwall.read(folder)
+    assert found.ranks is not None and found.ranks.waits is not None
+    assert found.step.ms is not None and 0 < found.ranks.waits.max <= found.step.ms
+
+
 def test_one_trace_alone_is_read(folder: Path) -> None:
     run = open_job([folder], None, None)
     assert run is not None and len(run.traced) == 1 and len(run.seen) == len(run.ranks) == RANKS

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from findwall.causes.budget import split_off
 from findwall.facts.facts import Facts, RankFindings
-from findwall.model.answers.ranks_answer import RanksTogether
+from findwall.model.answers.ranks_answer import RanksTogether, Spread
 from findwall.model.catalogue import WORTH_IT
 from findwall.model.causes import UNKNOWN, cause_index
 from findwall.model.intervals import F64
@@ -18,7 +18,7 @@ from findwall.ranks.summarising import summarise_rows
 from findwall.ranks.timed_ranks import TimedRank, with_timed
 from findwall.ranks.waits_seen import entry_wait, waits_in
 from findwall.replay.step_reading import Scenario, StepReading
-from findwall.units import NS_PER_MS
+from findwall.units import NS_PER_MS, ms
 from findwall.work.work_facts import DeviceAtoms
 
 # Chosen by hand, not calibrated.
@@ -40,7 +40,7 @@ def compare_ranks(
     compared = compare(summaries)
     by_host = all(one.by_host for one in summaries)
     return RankFindings(
-        answer=with_timed(compared.answer, timed or []),
+        answer=with_timed(_within_step(compared.answer, max(facts.step for facts in ranks)), timed or []),
         waits=tuple(waits_in(compared, at) for at in range(len(ranks))),
         entries=tuple(entry_wait(compared, at) for at in range(len(ranks))),
         rows=tuple(rows for _, rows in made),
@@ -48,6 +48,14 @@ def compare_ranks(
         bus_rate=None if by_host else _bus_rate(compared.answer),
         by_host=by_host,
     )
+
+
+def _within_step(answer: RanksTogether, step: float) -> RanksTogether:
+    """Nobody waits for longer than a step takes, which is less without the profiler that saw them."""
+    if answer.waits is None or answer.waits.max <= ms(step):
+        return answer
+    low, middle, high = (min(wait, ms(step)) for wait in astuple(answer.waits))
+    return replace(answer, waits=Spread(low, middle, high))
 
 
 def _where_it_ran(summary: RankSummary, rank: Rank) -> RankSummary:
