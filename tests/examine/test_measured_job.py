@@ -17,6 +17,8 @@ from findwall.model.answers.ranks_answer import Suspect
 from findwall.model.diagnosis import Diagnosis
 from findwall.model.measurement import Line, Measurement, RunInfo, StepColumns, Trace
 from findwall.ranks import rank_in_job
+from findwall.ranks.compared_ranks import compare
+from findwall.readers.rank_summaries import read_summary
 from findwall.report.texts import ranks_text
 from planted import PLANTED, SCORING
 
@@ -88,6 +90,15 @@ def test_summaries_say_what_the_traces_say(plain: Path, reduced: Path) -> None:
     assert named(by_summaries).saves_ms == pytest.approx(named(whole).saves_ms, rel=0.01)
     assert named(by_summaries).line == f"train.py:{late_rank()}"
     assert by_summaries.wall == whole.wall and by_summaries.cost["summaries_s"] > 0
+
+
+def test_nobody_waits_for_longer_than_a_step(folder: Path) -> None:
+    """The profiler's own is longer than those that were timed."""
+    traced = Trace(file="trace.json", steps=3)
+    write(folder, *(measurement(rank, step_ns=2_000_000, trace=traced) for rank in range(RANKS)))
+    found = findwall.read(folder)
+    assert found.ranks is not None and found.ranks.waits is not None
+    assert found.step.ms is not None and 0 < found.ranks.waits.max <= found.step.ms
 
 
 def test_one_trace_alone_is_read(folder: Path) -> None:
@@ -162,6 +173,25 @@ def test_a_rank_that_was_only_timed_is_named_by_that_alone(folder: Path) -> None
     assert (found.ranks.timed, found.ranks.missing) == (5, [])
     assert ranks_text.facts(found.ranks)[0][1].startswith("rank 4, slow by timing: its steps take 6.00 ms")
     assert found.wall.cause != "straggler"
+
+
+def test_a_rank_that_had_no_core_is_not_named(reduced: Path) -> None:
+    """Unless no other rank of the job could have had it."""
+    told = [read_summary(reduced / f"rank{rank}" / "summary.fwrank") for rank in range(RANKS)]
+    (late,) = (one for one in compare(told).answer.suspects if one.named)
+    in_line = [late.excess_ms * 1e6 if str(rank) == late.name else 0.0 for rank in range(RANKS)]
+
+    def names(nodes: list[str], in_line: list[float]) -> list[str]:
+        fields = zip(nodes, in_line, strict=True)
+        asked = [
+            msgspec.structs.replace(one, node=node, in_line_ns=waited)
+            for one, (node, waited) in zip(told, fields, strict=True)
+        ]
+        return [one.name for one in compare(asked).answer.suspects if one.named]
+
+    assert names(["a"] * RANKS, [0.0] * RANKS) == [late.name]
+    assert names(["a"] * RANKS, in_line) == []
+    assert names(list("abcd"), in_line) == [late.name]
 
 
 def write_trace_of_one(folder: Path) -> None:

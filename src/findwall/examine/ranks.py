@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from findwall.causes.budget import split_off
 from findwall.facts.facts import Facts, RankFindings
-from findwall.model.answers.ranks_answer import RanksTogether
+from findwall.model.answers.ranks_answer import RanksTogether, Spread
 from findwall.model.catalogue import WORTH_IT
 from findwall.model.causes import UNKNOWN, cause_index
 from findwall.model.intervals import F64
+from findwall.model.measured_run import Rank
 from findwall.model.summaries.rank_summary import LineSeen, RankSummary
 from findwall.ranks.compared_ranks import RanksCompared, compare
 from findwall.ranks.link_rates import LARGE_MESSAGE_BYTES, held_against
@@ -18,7 +19,7 @@ from findwall.ranks.summarising import summarise_rows
 from findwall.ranks.timed_ranks import TimedRank, with_timed
 from findwall.ranks.waits_seen import entry_wait, waits_in
 from findwall.replay.step_reading import Scenario, StepReading
-from findwall.units import NS_PER_MS
+from findwall.units import NS_PER_MS, ms
 from findwall.work.work_facts import DeviceAtoms
 
 # Chosen by hand, not calibrated.
@@ -38,7 +39,7 @@ def compare_ranks(
         return None
     made = [summarise_rows(facts.whole.timeline, facts.rank.number, _lines(facts)) for facts in ranks]
     here = zip((one[0] for one in made), ranks, strict=True)
-    summaries = [replace(one, node=facts.rank.node or one.node) for one, facts in here] + (others or [])
+    summaries = [_where_it_ran(one, facts.rank) for one, facts in here] + (others or [])
     compared = compare(summaries)
     by_host = all(one.by_host for one in summaries)
     ceilings = ranks[0].ceilings
@@ -46,7 +47,7 @@ def compare_ranks(
     held_against(compared.answer, measured, ceilings.device)
     bus_rate, link_rate = (None, None) if by_host else _rates(compared.answer, measured)
     return RankFindings(
-        answer=with_timed(compared.answer, timed or []),
+        answer=with_timed(_within_step(compared.answer, max(facts.step for facts in ranks)), timed or []),
         waits=tuple(waits_in(compared, at) for at in range(len(ranks))),
         entries=tuple(entry_wait(compared, at) for at in range(len(ranks))),
         rows=tuple(rows for _, rows in made),
@@ -55,6 +56,18 @@ def compare_ranks(
         link_rate=link_rate,
         by_host=by_host,
     )
+
+
+def _within_step(answer: RanksTogether, step: float) -> RanksTogether:
+    """Nobody waits for longer than a step takes, which is less without the profiler that saw them."""
+    if answer.waits is None or answer.waits.max <= ms(step):
+        return answer
+    low, middle, high = (min(wait, ms(step)) for wait in astuple(answer.waits))
+    return replace(answer, waits=Spread(low, middle, high))
+
+
+def _where_it_ran(summary: RankSummary, rank: Rank) -> RankSummary:
+    return replace(summary, node=rank.node or summary.node, in_line_ns=rank.in_line_ns)
 
 
 def _lines(facts: Facts) -> tuple[LineSeen, ...]:

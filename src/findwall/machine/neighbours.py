@@ -163,6 +163,11 @@ def _children(root: Path) -> list[str]:
     return found
 
 
+def own_in_line_s() -> float | None:
+    """How long the calling thread could have run so far and had no core; None where nobody counts that."""
+    return in_line_s(Path(f"/proc/self/task/{threading.get_native_id()}/schedstat"))
+
+
 def in_line_s(path: Path) -> float | None:
     try:
         return int(path.read_text().split()[1]) / 1e9

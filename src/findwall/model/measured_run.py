@@ -133,6 +133,7 @@ class Rank(msgspec.Struct, frozen=True):
     watched: WatchedRank | None = None  # where nobody measured it from inside
     summary: RankSummary | None = None  # in place of a timeline, where that was reduced where it lies
     node: str = ""  # its machine's name, where that is known
+    in_line_ns: float | None = None  # a traced step: its host could have run and had no core
 
 
 class Connection(msgspec.Struct, frozen=True):

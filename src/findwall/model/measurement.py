@@ -144,6 +144,7 @@ class Trace(msgspec.Struct):
     captures: list[str] = []  # files: what was launched when the graphs were captured that it replays
     replays: list[int] = []  # of each replay in it, in order: which of the captures; -1 none of them
     others_are: bool = False  # other ranks are traced in its place
+    in_line_ns: int | None = None  # while it was recorded the job's thread could have run and had no core
     why_not: str = ""
 
 

@@ -17,7 +17,7 @@ from findwall.ranks.matching import Matched, match
 from findwall.ranks.parallelism import even_bubble, group_rows, groups_of, micro_batches
 from findwall.ranks.peers import peers_of
 from findwall.ranks.ranks_job import RanksJob, set_up
-from findwall.ranks.reasons import why, why_uneven
+from findwall.ranks.reasons import why, why_uneven, without_those_in_line
 from findwall.ranks.suspects import Candidate, Found, excess_of_ranks, find_suspects
 from findwall.ranks.what_ifs import own_by_step
 from findwall.ranks.whole_ranks import with_gaps_closed
@@ -88,7 +88,7 @@ def _played(
     if answer.replay_error is None or abs(answer.replay_error) > LARGEST_REPLAY_ERROR:
         answer.why_not = "unlike-clocks"
         return RanksCompared(answer, rows.numbers, job)
-    found = find_suspects(job, peers, layout)
+    found = without_those_in_line(find_suspects(job, peers, layout), summaries)
     answer.pattern = found.pattern if len(job.steps) > 1 else "unknown"  # type: ignore[assignment]
     answer.all_level_ms = ms(found.level)
     if answer.pattern == "uneven":

@@ -39,7 +39,8 @@ def summary_of(folder: Path) -> RankSummary:
     lines = tuple(LineSeen(line.place, line.function, line.share) for line in rank.host_lines)
     made = summarise_rows(whole.timeline, rank.number, lines)[0]
     name = rank.device_name or made.device_name
-    return replace(made, world_size=measured.world_size, node=rank.node, device_name=name)
+    here = {"node": rank.node, "in_line_ns": rank.in_line_ns}
+    return replace(made, world_size=measured.world_size, device_name=name, **here)
 
 
 def without_trace(number: int, why: str) -> RankSummary:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec.structs import replace
 
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.intervals import F64, I64
-from findwall.model.summaries.rank_summary import DEVICE, DOINGS, HOST
+from findwall.model.summaries.rank_summary import DEVICE, DOINGS, HOST, RankSummary
 from findwall.ranks.layout import Layout
 from findwall.ranks.ranks_job import RanksJob
-from findwall.ranks.suspects import Candidate, others_median
+from findwall.ranks.suspects import Candidate, Found, others_median
 
 Reason = tuple[str, float]  # one of DOINGS or "link", and what of the excess it is, ns a step
 
@@ -71,3 +72,24 @@ def _by_step(job: RanksJob) -> F64:
             if number >= 0 and number in last:
                 found[rank, at] = rows.spent[last[number]]
     return np.diff(found, axis=1)
+
+
+def without_those_in_line(found: Found, summaries: list[RankSummary]) -> Found:
+    """Nobody is named where most of what makes a rank late is waiting for a core that another may have had.
+
+    The job's own processes share too few then. Who has to stand in line changes from run to run, and may stay
+    so for the few steps that are recorded: no test over steps tells that from more to do. The system counts
+    it.
+    """
+    if found.named < 0:
+        return found
+    one = found.candidates[found.named]
+    told = [summary.in_line_ns for summary in summaries]
+    if one.question.what != "rank" or any(waited is None for waited in told):
+        return found
+    at = int(one.question.ranks[0])
+    if [summary.node for summary in summaries].count(summaries[at].node) < 2:
+        return found
+    waited = np.array(told, float)
+    beyond = waited[at] - float(np.median(np.delete(waited, at)))
+    return replace(found, named=-1) if beyond > MAJORITY_SHARE * float(np.nanmean(one.excess)) else found

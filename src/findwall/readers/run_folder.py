@@ -149,6 +149,7 @@ def read_rank(folder: Path) -> tuple[Rank, Measurement]:
     rank = Rank(
         number=measured.rank,
         node=measured.node,
+        in_line_ns=_in_line(measured.trace),
         timeline=timeline,
         evaluated=evaluated_apart(measured),
         host_lines=_lines(measured),
@@ -179,6 +180,7 @@ def _rank(
         **recorded,
         number=measured.rank,
         node=measured.node,
+        in_line_ns=_in_line(measured.trace),
         timeline=timeline,
         summary=summary,
         why_no_trace="" if measured.trace.file else measured.trace.why_not,
@@ -224,6 +226,10 @@ def _read_info(path: Path, notes: list[str]) -> RunInfo | None:
     if info.schema != RUN_SCHEMA:
         notes.append(f"the folder was written as {info.schema}, this findwall reads {RUN_SCHEMA}")
     return info
+
+
+def _in_line(trace: Trace) -> float | None:
+    return None if trace.in_line_ns is None or trace.steps < 1 else trace.in_line_ns / trace.steps
 
 
 def rank_folders(path: Path) -> dict[int, Path]:

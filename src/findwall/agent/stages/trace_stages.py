@@ -23,6 +23,7 @@ from findwall.agent.tracing.graph_captures import CAPTURES
 from findwall.agent.tracing.traceplan import labels_of_traced, plan_trace
 from findwall.agent.tracing.tracewindow import TraceWindow, barred
 from findwall.files import write_atomically
+from findwall.machine import neighbours
 from findwall.model.measurement import Trace
 from findwall.units import NS_PER_S
 
@@ -204,6 +205,7 @@ class Tracing:
         self.prepare_at = max(plan.first - self.warm, engine.step_number)
         self.traced = 0
         self.first_step: int | None = None
+        self.in_line_s: float | None = None  # until the recording began
         self.ended: list[int] = []
         if self.prepare_at <= engine.step_number:
             engine.safely(lambda: self._prepare(engine))
@@ -231,6 +233,7 @@ class Tracing:
             self.warm_left -= 1
             if self.warm_left <= 0:
                 self.first_step = engine.step_number
+                self.in_line_s = neighbours.own_in_line_s()
                 self.window.start(engine.step_number)
                 self.ended.append(perf_counter_ns())
         elif self.window.state == "recording":
@@ -257,10 +260,13 @@ class Tracing:
         engine.enter(Observing(engine, after_trace))
 
     def _keep(self, engine: Engine) -> None:
+        in_line_ns, in_line_s = None, neighbours.own_in_line_s()
+        if self.in_line_s is not None and in_line_s is not None:
+            in_line_ns = max(int((in_line_s - self.in_line_s) * NS_PER_S), 0)
         self.window.stop()
         if engine.options.memory and engine.folder is not None:
             engine.record.memory.known_at_trace = write_known(engine, "trace")
-        trace = Trace(steps=self.traced, first_step=self.first_step)
+        trace = Trace(steps=self.traced, first_step=self.first_step, in_line_ns=in_line_ns)
         lengths = [after - before for before, after in pairwise(self.ended)]
         place = (self.first_step or 0) - engine.record.first_timed
         trace.kinds = labels_of_traced(engine.kinds, engine.usual_ns, lengths, place)

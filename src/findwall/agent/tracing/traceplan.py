@@ -23,6 +23,9 @@ WINDOW_AT_MOST_NS = 15 * NS_PER_S  # of traced steps: a step of many seconds is 
 MOST_TRACED_STEPS = 24
 KIND_STEPS = 4  # one of a kind with its neighbours, of which the last is not counted
 MORE_STEPS_AT_MOST_NS = 3 * NS_PER_S  # of more steps than asked for: some hundred thousand events at most
+# Of several ranks: a rank that is late by as much as that varies is told from chance, as one of sixteen, by
+# Student's t over so many steps and no fewer.
+STEPS_OF_RANKS = 12
 FORESEEN_NS = 12 * NS_PER_S  # a kind of step that comes later than that is not waited for
 
 
@@ -40,6 +43,7 @@ def plan_trace(engine: Engine, warm: int) -> Window:
     told = len(plain) >= FEWEST_FOR_SPREAD and engine.options.steps is None
     spread = pstdev(plain) / max(mean(plain), 1) if told else 0.0
     wanted = min(max(asked, ceil((spread / SMALL_PART) ** 2)), more)
+    wanted = min(max(wanted, STEPS_OF_RANKS if engine.rank.world_size > 1 else 0), more)
     seldom = [len(steps) / len(kind.rows) for kind in engine.kinds if kind.every is None]
     wanted = min(max([wanted, *map(ceil, seldom)]), more)
     # Places are counted from the first timed step.

@@ -114,6 +114,7 @@ class RankSummary(msgspec.Struct, frozen=True):
     lines: tuple[LineSeen, ...] = ()
     by_host: bool = False  # the collectives are the host's (gloo): its device has none
     notes: tuple[str, ...] = ()
+    in_line_ns: float | None = None  # a step: its host could have run and had no core; None: nobody knows
     made_s: float = 0.0  # seconds of CPU that making it took, where it was made beside the job
     groups: tuple[ProcessGroup, ...] = ()  # those that it communicates in
     gpus: int = 0  # of its machine, whoever uses them; 0 unknown
