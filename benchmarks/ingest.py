@@ -127,8 +127,12 @@ def _reading_alone(path: Path) -> list[str]:
 
 
 def _rival(name: str, path: Path) -> list[str]:
-    """The rival's own venv, made once, and its driver."""
-    driver, packages, needs = RIVALS[name]
+    return [str(rival_python(name)), str(ROOT / "benchmarks" / "rivals" / RIVALS[name][0]), str(path)]
+
+
+def rival_python(name: str) -> Path:
+    """Of the rival's own venv, made once."""
+    _, packages, needs = RIVALS[name]
     home = WORK / name
     python = home / "bin" / "python"
     if not (home / "ready").exists():
@@ -137,7 +141,7 @@ def _rival(name: str, path: Path) -> list[str]:
         for arguments in (["--no-deps", *packages], needs):
             subprocess.run([str(python), "-m", "pip", "install", "-q", *arguments], check=True)
         (home / "ready").touch()
-    return [str(python), str(ROOT / "benchmarks" / "rivals" / driver), str(path)]
+    return python
 
 
 def _run(reader: str, command: list[str], size: str, path: Path, events: int, repeat: int) -> Row:
