@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from findwall.ranks.compared_ranks import compare
 from findwall.ranks.summarising import summarise
@@ -24,11 +25,36 @@ def test_what_a_slow_host_hides_is_blamed_on_nobody(fault: str) -> None:
     assert SCORING.scored(job, job.timelines, fault, 1).who
 
 
-@pytest.mark.parametrize("fault", ["slow-gpu", "host-sleep", "bad-node", "nothing"])
-def test_lost_rows_and_ranks_cut_off_are_endured(fault: str) -> None:
-    job = PLANTED.plant(fault, RANKS, seed=1)
-    score = SCORING.scored(job, PLANTED.damaged(job.timelines, 1), fault, 1)
-    assert score.who and score.why, score.line()
+@pytest.mark.parametrize(
+    ("fault", "base"),
+    [
+        ("host-sleep", "device-bound"),
+        ("host-sleep", "host-bound"),
+        ("starved-loader", "host-bound"),
+        ("slow-link", "device-bound"),
+        ("random-gc", "device-bound"),
+        ("nothing", "device-bound"),
+    ],
+)
+def test_lost_rows_and_ranks_cut_off_are_endured(fault: str, base: str) -> None:
+    job = PLANTED.plant(fault, RANKS, seed=2, base=base)
+    score = SCORING.scored(job, PLANTED.damaged(job.timelines, 2), fault, 2)
+    assert score.who and score.why and score.gain, score.line()
+
+
+def test_a_rank_speaks_for_the_steps_that_it_holds() -> None:
+    job = PLANTED.plant("slow-gpu", 16, seed=1, kernels=24)
+    late = job.fault.who[1]
+    cut = [
+        replace(one, events=one.events.take(one.events.end < 0.6 * one.events.end.max()))
+        if one.header.rank == late
+        else one
+        for one in job.timelines
+    ]
+    answer = compare([one for one in map(summarise, cut) if one is not None]).answer
+    named = answer.suspects[0]
+    assert named.named and named.name == str(late)
+    assert named.saves_ms == pytest.approx(job.gain_ms, rel=0.1)
 
 
 def test_the_replay_gives_the_step_and_no_wait_exceeds_it() -> None:

@@ -140,5 +140,21 @@ def _class(job: RanksJob, ranks: I64, places: I64) -> Peers:
     is_left = np.concatenate([[False], distinct % 2 == 1])
     kept = np.concatenate([[job.entry >= 0], counts > MAJORITY_SHARE * len(ranks)])
     own, found, step, is_left = own[:, kept], found[:, kept], step[kept], is_left[kept]
-    order = np.argsort(np.nanmedian(own, axis=0), kind="stable")
+    order = _in_order(job, own, found, is_left)
     return Peers(ranks, own[:, order], step[order], found[:, order], is_left[order])
+
+
+def _in_order(job: RanksJob, own: F64, row: I64, is_left: Bool) -> I64:
+    """Places by the own progress at which peers come to them; where that is the same, by what ended first. A
+    place that a rank lacks is taken to lie between its neighbours: else medians of unlike ranks decide."""
+    first = np.argsort(np.nanmedian(own, axis=0), kind="stable")
+    places, filled = np.arange(len(first)), own[:, first].copy()
+    known = ~np.isnan(filled)
+    for rank in np.flatnonzero(known.any(axis=1) & ~known.all(axis=1)).tolist():
+        has = known[rank]
+        filled[rank, ~has] = np.interp(places[~has], places[has], filled[rank, has])
+    ended = np.where(row >= 0, job.measured[job.schedule.meeting[np.maximum(row, 0)]], np.nan)
+    ended[:, 0] = job.opens if row[:, 0].max(initial=-1) < 0 else ended[:, 0]
+    keys = is_left[first], np.nanmedian(ended, axis=0)[first], np.nanmedian(filled, axis=0)
+    order: I64 = first[np.lexsort(keys)]
+    return order

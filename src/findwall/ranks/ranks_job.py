@@ -195,7 +195,9 @@ def _here(rows: AllRows, step: I64, steps: I64) -> Bool:
     after = np.maximum.accumulate(counts[:, ::-1], axis=1)[:, ::-1][:, 1:] > 0
     between = np.zeros(counts.shape, bool)
     between[:, 1:-1] = before[:, :-1] & after[:, 1:]
-    usual = np.nanmedian(np.where(counts > 0, counts, np.nan), axis=1, keepdims=True)
+    some = counts.max(axis=1, initial=0) > 0
+    usual = np.full((rows.ranks, 1), np.inf)
+    usual[some, 0] = np.nanmedian(np.where(counts > 0, counts, np.nan)[some], axis=1)
     found: Bool = between | (counts >= NEARLY_ALL * usual)
     return found
 

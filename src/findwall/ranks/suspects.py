@@ -61,10 +61,9 @@ def find_suspects(job: RanksJob, peers: list[Peers], layout: Layout) -> Found:
     everyone = Question("all", -1, ranks=np.arange(job.rows.ranks))
     answers = ask(job, peers, layout, [everyone, *(one.question for one in candidates)])
     step = float(np.nanmean(answers.now))
-    known = np.array([~np.isnan(one.excess) for one in candidates], bool).reshape(
-        len(candidates), len(job.steps)
-    )
-    saved = np.where(known, answers.saved[1:], np.nan)
+    saved = answers.saved[1:]
+    for at, one in enumerate(candidates):
+        saved[at, np.isnan(one.excess)] = np.nan
     order = np.argsort(-np.nanmean(saved, axis=1), kind="stable") if len(saved) else np.zeros(0, np.int64)
     ordered = tuple(candidates[at] for at in order.tolist())
     found = Found(ordered, saved[order], step, max(float(np.nanmean(answers.saved[0])), 0.0), -1)

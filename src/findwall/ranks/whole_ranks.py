@@ -1,35 +1,13 @@
-"""Ranks of one window: what is cut off is left out, and what is lost of a recording is nobody's lateness."""
+"""What is lost of a recording is nobody's lateness."""
 
 from __future__ import annotations
 
 import msgspec
 import numpy as np
 
-from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.intervals import F64
-from findwall.model.summaries.rank_summary import RankSummary
-from findwall.ranks.all_rows import AllRows
-from findwall.ranks.clocks import Clocks
 from findwall.ranks.peers import Peers, median_increments
 from findwall.ranks.ranks_job import RanksJob
-
-
-def cut_alike(summaries: list[RankSummary], rows: AllRows, clocks: Clocks) -> list[RankSummary] | None:
-    """The ranks as far as all of them go; those that end before half of it tell nothing. None where they end
-    together."""
-    steps = [one.step_ns for one in summaries if one.step_ns > 0]
-    bounds = [rows.of(rank) for rank in range(rows.ranks)]
-    last = np.array([clocks.end[of].max() if of.stop > of.start else -np.inf for of in bounds])
-    opens, closes = float(clocks.end.min()), float(last.max())
-    middle = opens + MAJORITY_SHARE * (closes - opens)
-    limit = float(last[last >= middle].min())
-    if not steps or closes - limit < float(np.median(steps)):
-        return None
-    found = []
-    for summary, of, end in zip(summaries, bounds, last.tolist(), strict=True):
-        kept = (clocks.end[of] <= limit) & (end >= middle)
-        found.append(msgspec.structs.replace(summary, messages=summary.messages.take(kept)))
-    return found
 
 
 def with_gaps_closed(job: RanksJob, peers: list[Peers]) -> RanksJob | None:
