@@ -64,14 +64,6 @@ def test_matmuls_are_called_so() -> None:
     assert "goes to matmuls that" in in_words(slow_kernels.CAUSE, fires())
 
 
-def test_a_matrix_times_one_vector_has_no_batch_to_raise() -> None:
-    vector = Drawn("gemv_kernel", "aten::addmv_").given([4096], [4096, 4096], [4096])
-    facts = drawn(m=vector, a=vector)
-    facts = replace(facts, atoms=replace(facts.atoms, cause=np.full_like(facts.atoms.cause, SLOW)))
-    text = in_words(slow_kernels.CAUSE, facts)
-    assert "several vectors at once" in text and "batch" not in text
-
-
 def test_no_compiler_is_asked_for_what_none_writes() -> None:
     """Distances between rows are one library op: neither generated nor tried in another form."""
     distances = Drawn("cdist_kernel_cuda_impl", "aten::_cdist_forward").given([8192, 256], [2048, 256])

@@ -51,8 +51,6 @@ NAME = "slow-kernels"
 # Values put in order or picked by rank. Whole tensors compared with each other do that for few of them.
 _SELECTS = re.compile(r"^aten::(?:(?:nan)?median|kthvalue|topk|sort|argsort|msort)$")
 FEW_VALUES = 32  # up to here a network has some 200 exchanges at most. Chosen by hand, not calibrated.
-# A matrix times one vector: no batch that could be raised. torch.compile makes it a product and a sum.
-_TIMES_VECTOR = re.compile(r"^aten::(add)?mv_?$")
 
 
 def says(facts: Facts) -> Told:
@@ -79,8 +77,6 @@ def _advice(facts: Facts, longest: Carrier | None) -> Claim:
         return Claim("advise/custom-kernels/foreign")
     op = (longest.op if longest is not None else None) or ""
     tunes = "autotune-kernels" not in facts.refused
-    if _TIMES_VECTOR.match(op) and tunes:
-        return Claim("advise/autotune-kernels/vector")
     if longest is not None and _SELECTS.match(op):
         return _order_otherwise(facts, longest)
     if op.removeprefix("aten::") in FOURIER and "smooth-fft" not in facts.refused:

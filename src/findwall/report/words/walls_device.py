@@ -190,9 +190,6 @@ WORDS: dict[str, Words] = {
     "over whole tensors (a sorting network)",
     "advise/autotune-kernels": "raise the batch so that each fills the device, or try "
     'torch.compile(mode="max-autotune")',
-    "advise/autotune-kernels/vector": "multiply the matrix with several vectors at once, or let "
-    "torch.compile "
-    'write the product as a reduction (mode="max-autotune")',
     "slow-kernels/other-attention": "try another attention backend (torch.nn.attention.sdpa_kernel)",
     "slow-kernels/less-often": "call them less often and on more data at once, or do the same with other ops",
     "slow-kernels/on-more-data": "call them less often and on more data at once[[, {parts[0]}]]",
