@@ -28,7 +28,7 @@ from findwall.model.catalogue import WORTH_IT
 from findwall.model.events import Kind, Timeline
 from findwall.model.summaries.rank_summary import RankSummary, encode
 from findwall.ranks.compared_ranks import compare
-from findwall.ranks.summarising import summarise
+from findwall.ranks.reduced.summarising import summarise
 from findwall.readers.torch_trace import read_trace
 from planted_ranks import BASES, FAULTS, Planted, damaged, plant
 from process_tree import measure

@@ -17,7 +17,7 @@ import numpy as np
 
 from findwall.model.intervals import I64, union
 from findwall.model.summaries.rank_summary import Label, Messages, RankSummary
-from findwall.ranks.own_progress import OwnClock
+from findwall.ranks.reduced.own_progress import OwnClock
 
 NS_PER_US = 1000
 WORLD = ("optimizer-clip-main-grad",)

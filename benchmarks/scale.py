@@ -23,7 +23,7 @@ from typing import Any
 
 from findwall.model.summaries.rank_summary import encode
 from findwall.ranks.compared_ranks import compare
-from findwall.ranks.mapping import reduce_all
+from findwall.ranks.reduced.mapping import reduce_all
 from ingest import RIVALS, ROOT, rival_python
 from planted_ranks import plant
 from process_tree import measure
@@ -35,7 +35,7 @@ TIMES = 3  # each; the shortest counts: whatever else the machine does only adds
 _MAP = """
 import sys
 from pathlib import Path
-from findwall.ranks.mapping import reduce_all
+from findwall.ranks.reduced.mapping import reduce_all
 if __name__ == "__main__":
     found = list(reduce_all(sorted(Path(sys.argv[1]).iterdir()), int(sys.argv[2])))
     assert all(one.raw for one in found), found

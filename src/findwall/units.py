@@ -9,6 +9,8 @@ SECONDS_PER_HOUR = 3600.0
 NS_PER_S = 1_000_000_000
 MIB = 1024**2
 GIB = 1024**3
+GIGA = 1e9
+MS_PER_S = 1e3
 ABOUT_ONCE = (0.95, 1.05)  # "1 call"; below it the fraction is shown
 LEAST_SHOWN_MS = 0.0005  # half a microsecond: less rounds to nothing
 

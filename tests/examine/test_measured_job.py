@@ -16,8 +16,8 @@ from findwall.examine.measured_job import open_job
 from findwall.model.answers.ranks_answer import Suspect
 from findwall.model.diagnosis import Diagnosis
 from findwall.model.measurement import Line, Measurement, RunInfo, StepColumns, Trace
-from findwall.ranks import rank_in_job
 from findwall.ranks.compared_ranks import compare
+from findwall.ranks.reduced import rank_in_job
 from findwall.readers.rank_summaries import read_summary
 from findwall.report.texts import ranks_text
 from planted import PLANTED, SCORING

@@ -15,7 +15,7 @@ from findwall.cli import main
 from findwall.errors import InputError
 from findwall.examine.many_ranks import MANY_RANKS, write_summaries
 from findwall.model.diagnosis import Diagnosis
-from findwall.ranks.mapping import reduced
+from findwall.ranks.reduced.mapping import reduced
 from findwall.readers.remote_paths import place
 from planted import PLANTED, SCORING
 

@@ -12,7 +12,7 @@ from findwall.cli import main
 from findwall.errors import InputError
 from findwall.examine.many_ranks import MANY_RANKS, write_summaries
 from findwall.model.diagnosis import Diagnosis
-from findwall.ranks.mapping import reduce_all
+from findwall.ranks.reduced.mapping import reduce_all
 from planted import PLANTED, SCORING
 
 

@@ -16,7 +16,7 @@ from findwall.model.summaries.rank_summary import RankSummary
 from findwall.ranks.compared_ranks import compare
 from findwall.ranks.link_rates import held_against
 from findwall.ranks.parallelism import even_bubble, role_of
-from findwall.ranks.summarising import summarise
+from findwall.ranks.reduced.summarising import summarise
 from findwall.readers.torch_trace.header import read_header
 from findwall.report.texts.ranks_text import facts
 from planted import PLANTED, loaded

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from findwall.ranks.compared_ranks import compare
-from findwall.ranks.summarising import summarise
+from findwall.ranks.reduced.summarising import summarise
 from planted import PLANTED, SCORING
 
 RANKS = 32

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from findwall.model.summaries.rank_summary import COLUMNS, Label, Messages, RankSummary
-from findwall.ranks.all_rows import gather
 from findwall.ranks.chance import chance_of
-from findwall.ranks.clocks import fit_clocks
-from findwall.ranks.matching import match
+from findwall.ranks.played.all_rows import gather
+from findwall.ranks.played.clocks import fit_clocks
+from findwall.ranks.played.matching import match
 
 STEPS, MS = 12, 1_000_000
 

@@ -12,11 +12,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from findwall.errors import InputError
-from findwall.examine.measured_job import open_job
+from findwall.examine.measured_job import MANY_RANKS, open_job
 from findwall.model.measured_run import Rank, Run
 from findwall.model.summaries.rank_summary import RankSummary
 from findwall.ranks.compared_ranks import compare
-from findwall.ranks.mapping import Reduced, reduce_all, worker_count
+from findwall.ranks.reduced.mapping import Reduced, reduce_all, worker_count
 from findwall.ranks.waits_seen import waits_in
 from findwall.readers import open_run
 from findwall.readers.rank_summaries import is_beside_its_trace, write_summary
@@ -24,9 +24,6 @@ from findwall.readers.reader import Progress
 from findwall.readers.remote_paths import place
 from findwall.readers.run_folder import is_run_folder, rank_folders
 
-# From here on a folder is reduced rank by rank: fewer are read whole in about the time that it takes to start
-# processes. Chosen by hand.
-MANY_RANKS = 16
 REFUSED_NAMED = 5  # of files that could not be read, one note each
 
 
@@ -52,7 +49,7 @@ def reduce_files(files: list[Path], progress: Progress | None, ray: str | None) 
     """Each file's summary, or why there is none: by this machine's cores, or on a cluster."""
     if ray is None:
         return list(reduce_all(files, worker_count(), progress))
-    from findwall.ranks.ray_mapping import reduce_on_ray  # no other way needs it
+    from findwall.ranks.reduced.ray_mapping import reduce_on_ray  # no other way needs it
 
     found = list(reduce_on_ray(files, ray, progress))
     if not any(one.raw for one in found) and any(one.refused for one in found):

@@ -17,7 +17,7 @@ from findwall.model.measured_run import Run
 from findwall.model.measurement import SUMMARY_FILE, RunInfo
 from findwall.model.summaries.rank_summary import RankSummary
 from findwall.ranks.compared_ranks import compare
-from findwall.ranks.mapping import reduce_all, worker_count
+from findwall.ranks.reduced.mapping import reduce_all, worker_count
 from findwall.ranks.waits_seen import waits_in
 from findwall.readers.allowance import Allowance
 from findwall.readers.rank_summaries import read_summary
@@ -27,14 +27,14 @@ from findwall.units import NS_PER_MS, in_short
 
 # Traces of fewer ranks are read whole. Where ranks left summaries, no more that did not are reduced here: a
 # job's verdict reads hardly a trace but one. Chosen by hand.
-FEW_RANKS = 16
+MANY_RANKS = 16
 
 
 def open_job(paths: list[Path], progress: Progress | None, max_memory: int | None) -> Run | None:
     """None where all traces are read whole: in one folder of few ranks without summaries."""
     folders = _folders(paths)
     told = [(number, folder) for number, folder in folders.items() if (folder / SUMMARY_FILE).is_file()]
-    if len(paths) == 1 and not told and len(folders) < FEW_RANKS:
+    if len(paths) == 1 and not told and len(folders) < MANY_RANKS:
         return None
     notes: list[str] = []
     summaries = _read(told, notes)
@@ -96,7 +96,7 @@ def _reduce(
     traced = {number: folder for number, folder in lacking.items() if any(folder.glob("trace.json*"))}
     if not traced:
         return {}
-    if some_told and len(traced) > FEW_RANKS:
+    if some_told and len(traced) > MANY_RANKS:
         notes.append(f"no summary of ranks {in_short(list(traced))} is here: they are left out")
         return {}
     found = {}

@@ -15,18 +15,17 @@ from findwall.model.measured_run import Rank
 from findwall.model.summaries.rank_summary import LineSeen, RankSummary
 from findwall.ranks.compared_ranks import RanksCompared, compare
 from findwall.ranks.link_rates import LARGE_MESSAGE_BYTES, held_against
-from findwall.ranks.summarising import summarise_rows
+from findwall.ranks.reduced.summarising import summarise_rows
 from findwall.ranks.timed_ranks import TimedRank, with_timed
 from findwall.ranks.waits_seen import entry_wait, waits_in
 from findwall.replay.step_reading import Scenario, StepReading
-from findwall.units import NS_PER_MS, ms
+from findwall.units import GIGA, NS_PER_MS, ms
 from findwall.work.work_facts import DeviceAtoms
 
 # Chosen by hand, not calibrated.
 SLOW_LINK_SHARE = 0.5  # of the link's rate: a transfer below it is slow
 # From here on NCCL's rings are full: on NVLink it reaches two thirds of what the table says.
 FILLS_LINK_BYTES = 64 << 20
-GIGA = 1e9
 
 
 def compare_ranks(

@@ -14,9 +14,7 @@ from findwall.model.diagnosis import Diagnosis, Throughput
 from findwall.model.measured_run import NcclLog, Run
 from findwall.ranks.link_rates import LARGE_MESSAGE_BYTES
 from findwall.report.words import spoken
-from findwall.units import NS_PER_S
-
-GIGA, MS_PER_S = 1e9, 1e3
+from findwall.units import GIGA, MS_PER_S, NS_PER_S
 
 
 def told_of_ranks(facts: Facts) -> RanksTogether | None:

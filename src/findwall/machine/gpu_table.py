@@ -16,10 +16,9 @@ from __future__ import annotations
 import msgspec
 
 from findwall.model.machine import MATH_TYPES
-from findwall.units import MIB
+from findwall.units import GIGA, MIB
 
 TERA = 1e12
-GIGA = 1e9
 
 # Dense rate of each format as a multiple of fp16, by architecture. Absent: the hardware has no such format.
 _FORMATS: dict[str, dict[str, float]] = {

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import msgspec
 
-GIGA = 1e9
+from findwall.units import GIGA
+
 _PCIE4 = "PCIe 4.0 x16: 16 GT/s on 16 lanes, 128b/130b"
 _PCIE3 = "PCIe 3.0 x16: 8 GT/s on 16 lanes, 128b/130b"
 

@@ -9,14 +9,14 @@ from findwall.model.answers.ranks_answer import RanksTogether, Spread, Suspect
 from findwall.model.catalogue import WORTH_IT
 from findwall.model.intervals import F64
 from findwall.model.summaries.rank_summary import RankSummary
-from findwall.ranks.all_rows import AllRows, gather
-from findwall.ranks.clocks import Clocks, fit_clocks
 from findwall.ranks.layout import Layout, lay_out
 from findwall.ranks.link_rates import link_rows
-from findwall.ranks.matching import Matched, match
 from findwall.ranks.parallelism import even_bubble, group_rows, groups_of, micro_batches
 from findwall.ranks.peers import peers_of
-from findwall.ranks.ranks_job import RanksJob, set_up
+from findwall.ranks.played.all_rows import AllRows, gather
+from findwall.ranks.played.clocks import Clocks, fit_clocks
+from findwall.ranks.played.matching import Matched, match
+from findwall.ranks.played.ranks_job import RanksJob, set_up
 from findwall.ranks.reasons import why, why_uneven, without_those_in_line
 from findwall.ranks.suspects import Candidate, Found, excess_of_ranks, find_suspects
 from findwall.ranks.what_ifs import own_by_step

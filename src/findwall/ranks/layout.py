@@ -12,9 +12,9 @@ import numpy as np
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.intervals import I64
 from findwall.model.summaries.rank_summary import RankSummary
-from findwall.ranks.all_rows import AllRows
-from findwall.ranks.clocks import Clocks
-from findwall.ranks.matching import TOGETHER_NS
+from findwall.ranks.played.all_rows import AllRows
+from findwall.ranks.played.clocks import Clocks
+from findwall.ranks.played.matching import TOGETHER_NS
 
 OF_RESIDUAL = 10.0  # times what the ends disagree by: further apart are two clocks. Chosen by hand.
 

@@ -12,7 +12,7 @@ from findwall.machine.link_table import bus_share, link_of
 from findwall.model.answers.ranks_answer import LinkRow, RanksTogether
 from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.intervals import I64
-from findwall.ranks.ranks_job import RanksJob
+from findwall.ranks.played.ranks_job import RanksJob
 from findwall.units import NS_PER_MS
 
 ROWS_LISTED = 12  # the longest of all. Chosen by hand.

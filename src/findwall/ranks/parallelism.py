@@ -16,9 +16,9 @@ from findwall.model.answers.ranks_answer import GroupRow, Role, ToldBy
 from findwall.model.events import ProcessGroup
 from findwall.model.intervals import I64
 from findwall.model.summaries.rank_summary import RankSummary
-from findwall.ranks.all_rows import PAIR, AllRows
 from findwall.ranks.layout import Layout
-from findwall.ranks.ranks_job import RanksJob
+from findwall.ranks.played.all_rows import PAIR, AllRows
+from findwall.ranks.played.ranks_job import RanksJob
 from findwall.ranks.stage_work import EXCHANGE
 
 _WORDS: dict[Role, frozenset[str]] = {

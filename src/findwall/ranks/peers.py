@@ -14,7 +14,7 @@ from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
 from findwall.ranks.layout import Layout
-from findwall.ranks.ranks_job import RanksJob
+from findwall.ranks.played.ranks_job import RanksJob
 
 
 class Peers(msgspec.Struct, frozen=True):

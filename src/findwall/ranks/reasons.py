@@ -9,7 +9,7 @@ from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.intervals import F64, I64
 from findwall.model.summaries.rank_summary import DEVICE, DOINGS, HOST, RankSummary
 from findwall.ranks.layout import Layout
-from findwall.ranks.ranks_job import RanksJob
+from findwall.ranks.played.ranks_job import RanksJob
 from findwall.ranks.suspects import Candidate, Found, others_median
 
 Reason = tuple[str, float]  # one of DOINGS or "link", and what of the excess it is, ns a step

@@ -11,7 +11,7 @@ import numpy as np
 from findwall.model.events import Bool
 from findwall.model.intervals import F64
 from findwall.ranks.layout import Layout
-from findwall.ranks.ranks_job import RanksJob
+from findwall.ranks.played.ranks_job import RanksJob
 
 
 def stage_times(job: RanksJob, layout: Layout, on_device: bool = False) -> F64:

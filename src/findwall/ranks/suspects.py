@@ -14,9 +14,9 @@ from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL, WORTH_IT
 from findwall.model.intervals import F64, I64
 from findwall.ranks.chance import chance_of
 from findwall.ranks.layout import Layout
-from findwall.ranks.matching import OUTLYING
 from findwall.ranks.peers import Peers
-from findwall.ranks.ranks_job import RanksJob
+from findwall.ranks.played.matching import OUTLYING
+from findwall.ranks.played.ranks_job import RanksJob
 from findwall.ranks.stage_work import stage_times
 from findwall.ranks.what_ifs import Question, What, ask
 

@@ -13,7 +13,7 @@ from findwall.model.answers.ranks_answer import RanksTogether, Suspect
 from findwall.model.catalogue import WORTH_IT
 from findwall.model.intervals import F64
 from findwall.ranks.chance import chance_of
-from findwall.ranks.matching import OUTLYING
+from findwall.ranks.played.matching import OUTLYING
 from findwall.ranks.suspects import CHANCE_ALLOWED
 from findwall.units import NS_PER_S, ms
 

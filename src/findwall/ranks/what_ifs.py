@@ -13,7 +13,7 @@ import numpy as np
 from findwall.model.intervals import F64, I64
 from findwall.ranks.layout import Layout
 from findwall.ranks.peers import Peers
-from findwall.ranks.ranks_job import RanksJob
+from findwall.ranks.played.ranks_job import RanksJob
 from findwall.ranks.stage_work import stages_levelled
 
 What = Literal["rank", "node", "stage", "link", "all"]

@@ -7,7 +7,7 @@ import numpy as np
 
 from findwall.model.intervals import F64
 from findwall.ranks.peers import Peers, median_increments
-from findwall.ranks.ranks_job import RanksJob
+from findwall.ranks.played.ranks_job import RanksJob
 
 
 def with_gaps_closed(job: RanksJob, peers: list[Peers]) -> RanksJob | None:

@@ -25,6 +25,7 @@ from findwall.agent.ending.stderr import is_open, say
 from findwall.agent.ending.storage import discard, pack, put_in_place
 from findwall.agent.membership import DISTRIBUTED_PREFIXES, DISTRIBUTED_VARIABLES, Membership
 from findwall.agent.options import Options
+from findwall.agent.rank_messages import LOOK_S
 from findwall.model.measurement import (
     DIAGNOSIS_FILE,
     MEASUREMENT_FILE,
@@ -39,7 +40,6 @@ COMMAND_VARIABLE = "FINDWALL_VERDICT_COMMAND"  # instead of `python -m findwall 
 # Which job has just ended that still holds memory of the device: its process takes no time of it.
 ENDED_JOB_VARIABLE = "FINDWALL_ENDED_JOB"
 RANKS_WAIT_S = 30.0  # for the files of the other ranks
-LOOK_S = 0.2  # between two looks at them
 JOB_END_WAIT_S = 300.0
 NICENESS = 10
 
@@ -203,7 +203,13 @@ def summarise(folder: RunFolder) -> None:
 
 
 def _summary_command(folder: Path, rank: int) -> list[str]:
-    return [sys.executable, "-m", "findwall.ranks.rank_in_job", str(folder / f"rank{rank}"), str(rank)]
+    return [
+        sys.executable,
+        "-m",
+        "findwall.ranks.reduced.rank_in_job",
+        str(folder / f"rank{rank}"),
+        str(rank),
+    ]
 
 
 def missing_ranks(folder: Path, ranks: Iterable[int]) -> list[int]:

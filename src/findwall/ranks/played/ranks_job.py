@@ -12,12 +12,12 @@ import numpy as np
 from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL
 from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
-from findwall.ranks.all_rows import AllRows
-from findwall.ranks.clocks import Clocks, medians
-from findwall.ranks.matching import TOGETHER_NS, Matched
-from findwall.ranks.max_plus import play as play_through
-from findwall.ranks.mended_rows import with_late_leaving, with_unseen_waits
-from findwall.ranks.schedule import Schedule, plan
+from findwall.ranks.played.all_rows import AllRows
+from findwall.ranks.played.clocks import Clocks, medians
+from findwall.ranks.played.matching import TOGETHER_NS, Matched
+from findwall.ranks.played.max_plus import play as play_through
+from findwall.ranks.played.mended_rows import with_late_leaving, with_unseen_waits
+from findwall.ranks.played.schedule import Schedule, plan
 
 
 class RanksJob(msgspec.Struct, frozen=True):

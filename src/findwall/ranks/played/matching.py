@@ -13,7 +13,7 @@ import numpy as np
 
 from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL
 from findwall.model.intervals import F64, I64
-from findwall.ranks.all_rows import AllRows
+from findwall.ranks.played.all_rows import AllRows
 
 # All chosen by hand. Members leave a collective within tens of microseconds of one another. One of a
 # hundred ranks on many machines was seen 330 us after another.

@@ -12,7 +12,7 @@ import numpy as np
 
 from findwall.model.events import Bool
 from findwall.model.intervals import I64
-from findwall.ranks.all_rows import AllRows
+from findwall.ranks.played.all_rows import AllRows
 
 
 class Round(msgspec.Struct, frozen=True):

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 
 from findwall.model.intervals import F64, I64
-from findwall.ranks.all_rows import AllRows
-from findwall.ranks.matching import TOGETHER_NS, Matched
+from findwall.ranks.played.all_rows import AllRows
+from findwall.ranks.played.matching import TOGETHER_NS, Matched
 
 ROUNDS = 4  # the medians have settled by then. Chosen by hand.
 FEWEST_FOR_DRIFT = 4  # points: a line through fewer says nothing

@@ -20,8 +20,8 @@ from findwall.model.summaries.rank_summary import (
     RankSummary,
     grained,
 )
-from findwall.ranks.issue_times import issue_times, lost_work
-from findwall.ranks.own_progress import (
+from findwall.ranks.reduced.issue_times import issue_times, lost_work
+from findwall.ranks.reduced.own_progress import (
     OwnClock,
     asked_at,
     before_on_stream,

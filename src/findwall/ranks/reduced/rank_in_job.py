@@ -18,7 +18,7 @@ from findwall.errors import InputError
 from findwall.files import write_atomically
 from findwall.model.measurement import SUMMARY_FILE
 from findwall.model.summaries.rank_summary import NO_MESSAGES, LineSeen, RankSummary, encode
-from findwall.ranks.summarising import summarise_rows
+from findwall.ranks.reduced.summarising import summarise_rows
 from findwall.readers.run_folder import read_rank
 from findwall.step.cores import cores_as_device
 from findwall.step.step_window import survey

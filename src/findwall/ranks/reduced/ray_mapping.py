@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from findwall.errors import InputError, first_line
-from findwall.ranks.mapping import Progress, Reduced, reduced, tell
+from findwall.ranks.reduced.mapping import Progress, Reduced, reduced, tell
 from findwall.readers.remote_paths import place
 
 # Of one file, beyond the first: a cluster of machines that are taken away loses several in an hour. A file

@@ -97,7 +97,7 @@ class _Worker:
     def _start(self) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(one for one in sys.path if one)}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "findwall.ranks.mapping"],
+            [sys.executable, "-m", "findwall.ranks.reduced.mapping"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -131,8 +131,8 @@ def _receive(pipe: IO[bytes]) -> bytes | None:
 
 def reduced(path: Path) -> Reduced:
     """One path, in this process."""
-    from findwall.ranks.rank_in_job import summary_of
-    from findwall.ranks.summarising import summarise  # not where only their bytes pass through
+    from findwall.ranks.reduced.rank_in_job import summary_of
+    from findwall.ranks.reduced.summarising import summarise  # not where only their bytes pass through
     from findwall.readers.allowance import Allowance
     from findwall.readers.rank_summaries import KIND
     from findwall.readers.reader import reader_of

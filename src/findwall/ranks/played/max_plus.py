@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from findwall.model.intervals import F64
-from findwall.ranks.all_rows import AllRows
-from findwall.ranks.schedule import Schedule
+from findwall.ranks.played.all_rows import AllRows
+from findwall.ranks.played.schedule import Schedule
 
 NEVER = -np.inf
 

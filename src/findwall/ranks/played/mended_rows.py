@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 
 from findwall.model.catalogue import MAJORITY_SHARE
-from findwall.ranks.all_rows import AllRows
-from findwall.ranks.clocks import Clocks, medians
-from findwall.ranks.matching import TOGETHER_NS, Matched
+from findwall.ranks.played.all_rows import AllRows
+from findwall.ranks.played.clocks import Clocks, medians
+from findwall.ranks.played.matching import TOGETHER_NS, Matched
 
 
 def with_late_leaving(rows: AllRows, matched: Matched, clocks: Clocks) -> AllRows:

@@ -1,0 +1,1 @@
+"""One rank alone: its trace to a summary of a few kilobytes, on however many processes or machines."""
