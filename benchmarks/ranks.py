@@ -1,9 +1,8 @@
-"""How well many ranks are told apart: planted faults, recorded jobs, memory and time.
+"""How well many ranks are told apart: planted faults, recorded jobs.
 
     python benchmarks/ranks.py planted --ranks 32 --seeds 1 2 3
     python benchmarks/ranks.py nothing --ranks 32 --count 20
     python benchmarks/ranks.py recorded
-    python benchmarks/ranks.py scale --ranks 64
 
 A planted fault counts where who and why are told, and the gain is within 10 % of what the same job took
 without it. A fault that costs nothing (a slow GPU that waits for its host) is to be blamed on nobody.
@@ -14,9 +13,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import sys
-import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,12 +22,11 @@ from msgspec.structs import replace
 from findwall.model.answers.ranks_answer import RanksTogether
 from findwall.model.catalogue import WORTH_IT
 from findwall.model.events import Kind, Timeline
-from findwall.model.summaries.rank_summary import RankSummary, encode
+from findwall.model.summaries.rank_summary import RankSummary
 from findwall.ranks.compared_ranks import compare
 from findwall.ranks.reduced.summarising import summarise
 from findwall.readers.torch_trace import read_trace
 from planted_ranks import BASES, FAULTS, Planted, damaged, plant
-from process_tree import measure
 from recorded_ranks import summaries_of
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -212,51 +207,21 @@ def write_trace(timeline: Timeline, path: Path) -> None:
     path.write_bytes(gzip.compress(json.dumps(document).encode(), 1))
 
 
-def scale(ranks: int, with_files: bool) -> None:
-    """Bytes of summaries, seconds of the reduction, and the peak memory of reading traces."""
-    job = plant("slow-gpu", ranks, 1)
-    with tempfile.TemporaryDirectory() as folder:
-        if with_files:
-            for timeline in job.timelines:
-                write_trace(timeline, Path(folder) / f"rank{timeline.header.rank}.json.gz")
-        made = []
-        while job.timelines:
-            found = summarise(job.timelines.pop())
-            assert found is not None
-            made.append(found)
-        begun = time.perf_counter()
-        answer = compare(made).answer
-        took = time.perf_counter() - begun
-        rows = len(made[0].messages)
-        size = max(len(encode(one)) for one in made)
-        print(f"{ranks} ranks of {rows} communications: reduced in {took:.2f} s, {size:,} bytes a summary")
-        print("  " + ", ".join(f"{one.what} {one.name} {one.saves_ms:.3f} ms" for one in answer.suspects[:1]))
-        if with_files:
-            command = [sys.executable, "-m", "findwall", "read", folder, "--json", f"{folder}/out.txt"]
-            run = measure(command)
-            assert run.exit_code == 0, run.output
-            memory = run.peak_bytes / 2**20
-            print(f"  read from traces in {run.seconds:.1f} s, at most {memory:.0f} MiB in all processes")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("what", choices=("planted", "nothing", "recorded", "scale"))
+    parser.add_argument("what", choices=("planted", "nothing", "recorded"))
     parser.add_argument("--ranks", type=int, default=32)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--first", type=int, default=100, help="the first seed of nothing")
     parser.add_argument("--damaged", action="store_true", help="rows lost, ranks cut off, a file broken")
-    parser.add_argument("--files", action="store_true", help="write the traces and read them")
     asked = parser.parse_args()
     if asked.what == "planted":
         planted_faults(asked.ranks, asked.seeds, asked.damaged)
     elif asked.what == "nothing":
         nothing(asked.ranks, asked.count, asked.first, asked.damaged)
-    elif asked.what == "recorded":
-        recorded()
     else:
-        scale(asked.ranks, asked.files)
+        recorded()
 
 
 if __name__ == "__main__":

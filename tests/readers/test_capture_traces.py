@@ -156,7 +156,7 @@ def test_a_run_folder_holds_the_captures_that_were_replayed(tmp_path: Path) -> N
 
 def test_a_packed_run_folder_holds_them_too(tmp_path: Path) -> None:
     folder = folder_with(tmp_path, execution(node(3, "aten::mm")))
-    put_in_place(pack(folder))
+    put_in_place(pack(folder / "rank0"))
     assert not (folder / "rank0" / "capture-0.json").exists()
     (rank,) = read_run_folder(folder).ranks
     assert [capture.names for capture in rank.captures] == [["aten::mm"]]

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 from msgspec.structs import replace
 
 from findwall.errors import InputError
 from findwall.examine.measured_job import MANY_RANKS, open_job
 from findwall.model.measured_run import Rank, Run
 from findwall.model.summaries.rank_summary import RankSummary
-from findwall.ranks.compared_ranks import compare
 from findwall.ranks.reduced.mapping import Reduced, reduce_all, worker_count
-from findwall.ranks.waits_seen import waits_in
+from findwall.ranks.waits_seen import who_waits_most
 from findwall.readers import open_run
 from findwall.readers.rank_summaries import is_beside_its_trace, write_summary
 from findwall.readers.reader import Progress
@@ -85,7 +83,7 @@ def run_of(
     if len(made) < least or any(one.rank is None or one.world_size is None for one in summaries):
         return None
     _refuse_strangers(summaries)
-    at = _speaker(summaries)
+    at = who_waits_most(summaries)
     whole = open_run([place(made[at][0])], max_memory=max_memory)
     others = tuple(
         Rank(one.rank or 0, device_name=one.device_name, summary=one)
@@ -120,13 +118,6 @@ def _notes(found: list[Reduced], summaries: list[RankSummary]) -> tuple[str, ...
     if len(summaries) < world:
         notes.append(f"{len(summaries)} of {world} ranks are here.")
     return tuple(notes)
-
-
-def _speaker(summaries: list[RankSummary]) -> int:
-    """Of those whose trace can be read here the one that waits most."""
-    compared = compare(summaries)
-    waited = [float(waits_in(compared, at)[0].sum()) for at in range(len(summaries))]
-    return int(np.argmax(waited))
 
 
 def write_summaries(

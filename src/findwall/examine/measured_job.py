@@ -8,22 +8,19 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-import numpy as np
 from msgspec.structs import replace
 
 from findwall.errors import InputError
-from findwall.model.catalogue import WORTH_IT
 from findwall.model.measured_run import Run
 from findwall.model.measurement import SUMMARY_FILE, RunInfo
 from findwall.model.summaries.rank_summary import RankSummary
-from findwall.ranks.compared_ranks import compare
 from findwall.ranks.reduced.mapping import reduce_all, worker_count
-from findwall.ranks.waits_seen import waits_in
+from findwall.ranks.waits_seen import who_waits_most
 from findwall.readers.allowance import Allowance
 from findwall.readers.rank_summaries import read_summary
 from findwall.readers.reader import Progress
 from findwall.readers.run_folder import rank_folders, read_job, run_info
-from findwall.units import NS_PER_MS, in_short
+from findwall.units import in_short
 
 # Traces of fewer ranks are read whole. Where ranks left summaries, no more that did not are reduced here: a
 # job's verdict reads hardly a trace but one. Chosen by hand.
@@ -39,8 +36,9 @@ def open_job(paths: list[Path], progress: Progress | None, max_memory: int | Non
     notes: list[str] = []
     summaries = _read(told, notes)
     lacking = {number: folder for number, folder in folders.items() if number not in dict(told)}
-    summaries |= _reduce(lacking, bool(told), progress, notes)
-    at = _speaker(summaries)
+    summaries = dict(sorted((summaries | _reduce(lacking, bool(told), progress, notes)).items()))
+    # Summaries are in the order of their ranks.
+    at = list(summaries)[who_waits_most(list(summaries.values()))] if summaries else 0
     others = {number: summary for number, summary in summaries.items() if number != at}
     run = read_job(paths, Allowance(max_memory), others)
     made_s = sum(summary.made_s for summary in summaries.values())
@@ -106,17 +104,3 @@ def _reduce(
         elif (summary := one.summary) is not None:
             found[number] = summary
     return found
-
-
-def _speaker(summaries: dict[int, RankSummary]) -> int:
-    """Whose trace is read whole: the one that waits most. One before it that waits as long, but for less than
-    a wall, is taken instead: of the first most is known."""
-    if not summaries:
-        return 0
-    compared = compare(list(summaries.values()))
-    if compared.job is None:
-        return min(summaries)
-    waited = np.array([float(waits_in(compared, at)[0].sum()) for at in range(len(summaries))])
-    steps = max(len(compared.job.steps), 1)
-    enough = waited.max() - WORTH_IT * (compared.answer.step_ms or 0.0) * NS_PER_MS * steps
-    return list(summaries)[int(np.argmax(waited >= enough))]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from findwall.model.catalogue import WORTH_IT
 from findwall.model.intervals import F64
-from findwall.ranks.compared_ranks import RanksCompared
+from findwall.model.summaries.rank_summary import RankSummary
+from findwall.ranks.compared_ranks import RanksCompared, compare
+from findwall.units import NS_PER_MS
 
 
 def waits_in(compared: RanksCompared, rank: int) -> tuple[F64, F64]:
@@ -32,3 +35,15 @@ def entry_wait(compared: RanksCompared, rank: int) -> F64:
     before = (job.members[meeting] > 1) & (np.arange(of.start, of.stop) < job.first[rank])
     found: F64 = np.where(before, np.maximum(duration - job.transfer[meeting], 0.0), 0.0)
     return found
+
+
+def who_waits_most(summaries: list[RankSummary]) -> int:
+    """Its place among them. One before it that waits as long, but for less than a wall, is taken instead: of
+    the first rank most is known. Nought where they cannot be compared."""
+    compared = compare(summaries)
+    if compared.job is None:
+        return 0
+    waited = np.array([float(waits_in(compared, at)[0].sum()) for at in range(len(summaries))])
+    steps = max(len(compared.job.steps), 1)
+    enough = waited.max() - WORTH_IT * (compared.answer.step_ms or 0.0) * NS_PER_MS * steps
+    return int(np.argmax(waited >= enough))

@@ -139,7 +139,7 @@ def reduced(path: Path) -> Reduced:
 
     name = str(path)
     try:
-        if (path / MEASUREMENT_FILE).is_file():
+        if path.is_dir() and (path / MEASUREMENT_FILE).is_file():
             return Reduced(name, encode(summary_of(path)))
         reader = reader_of(path)
         if reader is None or reader.alone:
