@@ -45,4 +45,4 @@ def test_a_gpu_that_is_not_in_the_table(
 ) -> None:
     assert cli._run(["read", str(export), "--gpu", name]) == 2
     err = capsys.readouterr().err
-    assert f"--gpu {name} " in err and hint in err
+    assert f"--gpu {name}".strip() in err and hint in err

@@ -94,7 +94,7 @@ def wait_for(path: Path) -> None:
 def test_without_py_spy_one_line_says_so(job: subprocess.Popen[str]) -> None:
     out, err = watch(str(job.pid), "--seconds", "1", "--brief").communicate(timeout=HANG_S)
     assert len(err.splitlines()) == 1
-    assert "py-spy is not installed" in err and "findwall[watch]" in err
+    assert "py-spy is not installed" in err and "pip install py-spy" in err
     assert "NO VERDICT YET" in out
 
 

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,8 @@ import click
 
 from findwall import __version__
 from findwall.errors import FindwallError
+
+SLIP = 0.75  # of the letters of two words that are alike, at least: difflib's ratio. Chosen by hand.
 
 
 @dataclass
@@ -122,6 +125,8 @@ def _run(arguments: list[str] | None) -> int:
     except (click.Abort, KeyboardInterrupt):  # click's word for Ctrl-C
         return _interrupted()
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption):
+            error.possibilities = _mistyped(error.option_name, error.possibilities or [])
         return _complain(error, error.format_message(), _where_to_look(error), error.exit_code, invocation)
     except BrokenPipeError:
         return _pipe_closed()
@@ -146,6 +151,13 @@ def _complain(
     if hint:
         click.echo(f"  {clean(hint)}", err=True)
     return code
+
+
+def _mistyped(name: str, known: Sequence[str]) -> list[str]:
+    """Those that differ by a slip: "--out" is no way to write "--nosuch"."""
+    import difflib
+
+    return difflib.get_close_matches(name, known, cutoff=SLIP)
 
 
 def _where_to_look(error: click.ClickException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,13 +86,13 @@ def _listing(pages: dict[str, Page]) -> str:
         indent = "  " if page.kind == "cause" else ""
         if page.kind == "fix" and "fixes:" not in lines:
             lines += ["", "fixes:"]
-        lines.append(_one_line(f"{indent}{name:<{NAME_COLUMN - len(indent)}}", page.summary))
+        lines.append(_in_lines(f"{indent}{name:<{NAME_COLUMN - len(indent)}}", page.summary))
     return "\n".join(lines) + "\n"
 
 
-def _one_line(label: str, summary: str) -> str:
-    room = 80 - len(label)
-    return label + (summary if len(summary) <= room else summary[: room - 1].rstrip() + "…")
+def _in_lines(label: str, summary: str) -> str:
+    """Whole: what does not fit goes on under its own column."""
+    return textwrap.fill(summary, 80, initial_indent=label, subsequent_indent=" " * len(label))
 
 
 def write_docs(folder: Path, pages: dict[str, Page]) -> None:

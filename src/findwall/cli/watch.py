@@ -4,7 +4,7 @@ PID is the process that trains, or its launcher (torchrun, a shell script): all 
 Nothing is started or opened in the job. After 20 s the verdict is given, or what it lies between, with the
 `findwall run` command that would settle it; then live, until the job ends or you press Ctrl-C.
 
-Python lines need py-spy (pip install 'findwall[watch]') and the right to look into the process. Counters
+Python lines need py-spy (pip install py-spy) and the right to look into the process. Counters
 need an NVIDIA GPU of the Hopper generation or later.
 """
 

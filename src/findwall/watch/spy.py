@@ -22,7 +22,7 @@ LOOK_LIMIT_S = 5.0  # of one look: it takes hundredths of a second
 SYS_PTRACE = 19  # the capability's number in CapEff
 DEEPEST = 200  # frames of a stack that are kept, innermost first
 
-INSTALL = "pip install 'findwall[watch]'"
+INSTALL = "pip install py-spy"
 NOT_INSTALLED = f"py-spy is not installed, so the Python line is unknown. Install it: {INSTALL}."
 
 
