@@ -40,7 +40,7 @@ def test_the_view_goes_to_stdout(calls: list[dict[str, Any]], capsys: pytest.Cap
     assert err == ""
     assert "\x1b" not in out
     asked = {"paths": ["a.json", "b.json"], "step_ms": 41.3, "ceilings": "c.json", "progress": None}
-    others = dict.fromkeys(("gpu", "max_memory", "what_if", "ncu", "execution", "baseline"))
+    others = dict.fromkeys(("gpu", "max_memory", "what_if", "ncu", "execution", "ray", "baseline"))
     assert calls == [{**asked, **others}]
 
 
