@@ -313,14 +313,14 @@ def split_off(atoms: DeviceAtoms, share: F64, cause: str) -> DeviceAtoms:
     )
 
 
-def claim_whole(atoms: DeviceAtoms, where: Bool, cause: str) -> DeviceAtoms:
-    """Atoms that run for one cause alone: without it none of them does."""
+def claim_whole(atoms: DeviceAtoms, where: Bool, cause: str, left: F64 | None = None) -> DeviceAtoms:
+    """Atoms that run for one cause alone: without it none of them does, or only the share that is `left`."""
     if not where.any():
         return atoms
     return replace(
         atoms,
         cause=np.where(where, cause_index(cause), atoms.cause),
-        floor=np.where(where, 0.0, atoms.floor),
+        floor=np.where(where, 0.0 if left is None else atoms.own * left, atoms.floor),
     )
 
 

@@ -126,7 +126,8 @@ def _run(arguments: list[str] | None) -> int:
         return _interrupted()
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption):
-            error.possibilities = _mistyped(error.option_name, error.possibilities or [])
+            slips = _mistyped(error.option_name, error.possibilities or [])
+            error = click.NoSuchOption(error.option_name, possibilities=slips, ctx=error.ctx)
         return _complain(error, error.format_message(), _where_to_look(error), error.exit_code, invocation)
     except BrokenPipeError:
         return _pipe_closed()

@@ -115,7 +115,7 @@ def _by_graph(facts: WorkFacts, graph: Joined) -> tuple[Unneeded, ...]:
         if kind in shares:
             one = _of_rows(graph.flow, one, op[atoms], left[atoms], own[atoms], shares[kind][1], rows)
         found.append(one)
-    return tuple(sorted(found, key=lambda one: -own[one.atoms].sum()))
+    return tuple(sorted(found, key=lambda one: -one.needless(own)))
 
 
 def _lefts(facts: WorkFacts, graph: Joined, op: I64, by_rows: dict[Needless, F64]) -> dict[Needless, F64]:

@@ -139,9 +139,12 @@ def _with_dataflow(facts: Facts) -> Facts:
     found += _evaluation(facts, graph, found)
     if not found:
         return facts
-    mine = np.zeros(len(facts.atoms.index), bool)
-    mine[np.concatenate([one.whole for one in found])] = True
-    return replace(facts, unneeded=found, atoms=claim_whole(facts.atoms, mine, UNNEEDED))
+    mine, left = np.zeros(len(facts.atoms.index), bool), np.zeros(len(facts.atoms.index))
+    for one in found:
+        mine[one.whole] = True
+        if one.left is not None:
+            left[one.atoms] = one.left
+    return replace(facts, unneeded=found, atoms=claim_whole(facts.atoms, mine, UNNEEDED, left))
 
 
 def _evaluation(facts: Facts, graph: Joined | None, others: tuple[Unneeded, ...]) -> tuple[Unneeded, ...]:

@@ -128,6 +128,11 @@ class Unneeded(msgspec.Struct, frozen=True):
     near: Bool | None = None  # for each atom: no other product lies between it and what picks the rows
     pick: str = ""  # the job's own line that picks or repeats them
 
+    def needless(self, own: F64) -> float:
+        """What of it need not be done. `own`: the time of every atom."""
+        mine = own[self.atoms]
+        return float((mine if self.left is None else mine * (1.0 - self.left)).sum())
+
     @property
     def whole(self) -> I64:
         """Atoms of which most need not be."""

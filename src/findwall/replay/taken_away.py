@@ -33,8 +33,9 @@ def taken_away(
         change = dropped(atoms, kernels, atoms.of(cause))
         return change + Change((Launch(late, 0.0),)) if late is not None else change
     mine = atoms.of(cause)
-    if cause == UNNEEDED:
-        return left_out(atoms, kernels, mine)
+    if cause == UNNEEDED:  # where rows are too many, those that are needed stay
+        stays = atoms.floor[mine] > 0
+        return left_out(atoms, kernels, mine[~stays]) + to_floor(atoms, kernels, mine[stays])
     change = to_floor(atoms, kernels, mine) + _idle_gone(cause, graph, scenario)
     if cause in MERGED and len(mine):
         change += Change((Launch(np.unique(kernels.row[atoms.index[mine]]), 0.0),))

@@ -31,8 +31,8 @@ to their longest sample. block-sparse-attention: compute the blocks that a mask 
 from __future__ import annotations
 
 from findwall.causes import Cause, Claim, Facts, Told, lines
-from findwall.facts.facts import time_of
 from findwall.model.catalogue import UNNEEDED
+from findwall.units import ms
 
 FIX_OF = {
     "gradients": "no-unused-gradients",
@@ -52,7 +52,7 @@ def says(facts: Facts) -> Told | Claim:
     if not facts.unneeded:
         return Claim("unneeded-work/unknown")
     most = facts.unneeded[0]
-    figures = {"most_ms": time_of(facts, most.atoms), "ops": most.ops or None, "kinds": len(facts.unneeded)}
+    figures = {"most_ms": ms(most.needless(facts.own)), "ops": most.ops or None, "kinds": len(facts.unneeded)}
     places = lines(most.place)
     return Told(
         Claim(f"unneeded-work/{most.kind}", figures, places=places),

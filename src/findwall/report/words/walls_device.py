@@ -204,16 +204,16 @@ WORDS: dict[str, Words] = {
     "what every step computes alike[[ ({places[0]})]]",
     "unneeded-work/evaluation": "{opening} goes to work that nobody needs, {most_ms:ms} of it to an "
     "evaluation in every step[[ ({places[0]})]]",
-    "unneeded-work/dropped": "{opening} goes to work that nobody needs, {most_ms:ms} of it to rows that "
-    "are thrown away behind it[[ ({places[0]})]]",
-    "unneeded-work/repeated": "{opening} goes to work that nobody needs, {most_ms:ms} of it to rows that "
-    "are copies of others[[ ({places[0]})]]",
-    "unneeded-work/grown": "{opening} goes to work that nobody needs, {most_ms:ms} of it to tokens that "
-    "an earlier pass of the model has worked on[[ ({places[0]})]]",
-    "unneeded-work/filled": "{opening} goes to work that nobody needs, {most_ms:ms} of it to places that "
-    "only fill the batch up[[ ({places[0]})]]",
-    "unneeded-work/masked": "{opening} goes to work that nobody needs, {most_ms:ms} of it to "
-    "attention whose mask leaves most of it out[[ ({places[0]})]]",
+    "unneeded-work/dropped": "{opening} goes to work that is not all needed: {most_ms:ms} of it "
+    "is for rows that are thrown away behind it[[ ({places[0]})]]",
+    "unneeded-work/repeated": "{opening} goes to work that is not all needed: {most_ms:ms} of it "
+    "is for rows that are copies of others[[ ({places[0]})]]",
+    "unneeded-work/grown": "{opening} goes to work that is not all needed: {most_ms:ms} of it "
+    "is for tokens that an earlier pass of the model has worked on[[ ({places[0]})]]",
+    "unneeded-work/filled": "{opening} goes to work that is not all needed: {most_ms:ms} of it "
+    "is for places that only fill the batch up[[ ({places[0]})]]",
+    "unneeded-work/masked": "{opening} goes to work that is not all needed: {most_ms:ms} of it "
+    "is for positions that a mask leaves out[[ ({places[0]})]]",
     "unneeded-work/unknown": "It is unknown whether the step does work that nobody needs: nobody saw "
     "what its ops read (`findwall run` does).",
     "advise/no-unused-gradients": "take what is not trained out of the graph, with `.detach()`, "
