@@ -46,3 +46,11 @@ class Job:
         ids = torch.randint(0, 64, (self.batch, PROMPT))
         for _ in range(NEW):
             ids = torch.cat([ids, self.model(ids).argmax(-1, keepdim=True)], 1)
+
+    @torch.no_grad()
+    def buffered(self) -> None:
+        """The same from a buffer that is filled token by token."""
+        ids = torch.zeros(self.batch, PROMPT + NEW, dtype=torch.long)
+        ids[:, :PROMPT] = torch.randint(0, 64, (self.batch, PROMPT))
+        for at in range(PROMPT, PROMPT + NEW):
+            ids[:, at] = self.model(ids[:, :at]).argmax(-1)

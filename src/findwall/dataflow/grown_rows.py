@@ -1,8 +1,8 @@
 """Rows that an earlier pass has computed already: a model that is called again with one token more.
 
-What is fed to a model is put together of what was fed to it before and something new. Ops that work row by
-row give the old rows their old results; so does attention that looks back only. All of that was there, had
-somebody kept it: of such a pass only the new rows are work.
+What is fed to a model is put together of what was fed to it before and something new, or is more of a buffer
+that was filled further. Ops that work row by row give the old rows their old results; so does attention that
+looks back only. All of that was there, had somebody kept it: of such a pass only the new rows are work.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from findwall.dataflow.linking import Flow, in_backward, judged
+from findwall.dataflow.linking import Flow, in_backward, judged, meet
 from findwall.dataflow.row_ops import ALL, BY_CHANCE, PRODUCTS, Operand, RowOps, elements
 from findwall.model.dataflow import Region
 from findwall.model.intervals import F64
@@ -40,19 +40,18 @@ class _Grown(RowOps):
         backward = in_backward(self._observed)
         if backward.any():
             return self._new, self._by  # it trains: nothing is called token by token
-        fed = self._fed()
+        fed = {head: (by, self._new_part(by)) for head, by in self._fed().items()} | self._read_further()
         for head in judged(self._flow).tolist():
             if head in fed:
-                self._mark(head, fed[head])
+                self._by[head], self._new[head] = fed[head]
             elif not self._is_cat(head):
                 self._follow(head)
         self._drop_what_looks_ahead()
         return self._new, self._by
 
-    def _mark(self, head: int, by: int) -> None:
+    def _new_part(self, by: int) -> float:
         parts = self.operands(by)
-        self._by[head] = by
-        self._new[head] = 1.0 - parts[0].elements / sum(part.elements for part in parts)
+        return 1.0 - parts[0].elements / sum(part.elements for part in parts)
 
     def _is_cat(self, head: int) -> bool:
         return self.name(head) == "cat"
@@ -74,6 +73,35 @@ class _Grown(RowOps):
             for one in readers.get(made.get(head, -1), ()):
                 if one > head and self._called(one) in before and not self._is_cat(one):
                     found[one] = head
+        return found
+
+    def _read_further(self) -> dict[int, tuple[int, float]]:
+        """The ops that read more of a buffer than they did before, where what they read then is as it was:
+        all that was written meanwhile lies behind it. With who wrote that, and the share that is new."""
+        found: dict[int, tuple[int, float]] = {}
+        storage_of = dict(zip(self._flow.use.tolist(), self._flow.storage.tolist(), strict=True))
+        writes, read = self._writes(), dict[tuple[int, ...], tuple[int, Operand]]()
+        for head in self._flow.heads().tolist():
+            for at, operand in enumerate(self.operands(head)):
+                storage = storage_of.get(operand.use, -1)
+                key = (*self._called(head), at, storage)
+                before, was = read.get(key, (-1, operand))
+                read[key] = (head, operand)
+                if before < 0 or not _is_longer(operand.region, was.region):
+                    continue
+                between = [(row, region) for row, region in writes.get(storage, ()) if before < row < head]
+                if between and not any(meet(region, was.region) for _, region in between):
+                    by = int(self._flow.head[between[-1][0]])
+                    found[head] = by, 1.0 - elements(was.region) / elements(operand.region)
+        return found
+
+    def _writes(self) -> dict[int, list[tuple[int, Region]]]:
+        """By storage the rows that wrote to it, and where."""
+        flow, observed, found = self._flow, self._observed, dict[int, list[tuple[int, Region]]]()
+        rows = zip(flow.wrote.tolist(), flow.written.tolist(), flow.place.tolist(), strict=True)
+        for row, storage, place in rows:
+            region = observed.regions[int(observed.region[observed.uses_of(row).start + place])]
+            found.setdefault(storage, []).append((row, region))
         return found
 
     def _readers(self) -> dict[int, list[int]]:
@@ -135,6 +163,15 @@ class _Grown(RowOps):
         if self.name(head) in PRODUCTS:
             return rows[0] in old
         return all(one in old or self._writer(one) not in self._other for one in rows)
+
+
+def _is_longer(now: Region, before: Region) -> bool:
+    """Whether it begins where that began, and goes further in one dimension alone."""
+    if (now.first, now.width, len(now.dims)) != (before.first, before.width, len(before.dims)):
+        return False
+    pairs = list(zip(now.dims, before.dims, strict=True))
+    longer = [one for one, other in pairs if one != other]
+    return len(longer) == 1 and all(one[0] == other[0] and one[1] >= other[1] for one, other in pairs)
 
 
 def _has_all_rows(part: Region, whole: Region) -> bool:

@@ -247,7 +247,10 @@ def _of_rows(
     forward = forward_heads(flow)[op]
     if one.kind == "masked":
         return replace(one, left=left, through=under_masks(flow)[1][forward])
-    return replace(one, left=left, near=rows.near[forward], pick=_pick(flow, picks, op, own * (1.0 - left)))
+    pick = _pick(flow, picks, op, own * (1.0 - left))
+    steps = int(iterations(flow.observed).max(initial=0)) + 1
+    passes = len(set(picks.values())) / steps if one.kind == "grown" else 0.0
+    return replace(one, left=left, near=rows.near[forward], pick=pick, passes=passes)
 
 
 def _accumulators(flow: Flow, heads: I64, adds: set[int]) -> int:

@@ -18,7 +18,9 @@ Positions and masks must go on from where they were. Memory for keys and values 
 
 from __future__ import annotations
 
-from findwall.fixes import Facts, Fix, Outcome
+from msgspec.structs import replace
+
+from findwall.fixes import Facts, Fix, Outcome, Use
 from findwall.fixes.less_work.removed_work import on_fewer_rows
 from findwall.model.catalogue import UNNEEDED
 
@@ -26,7 +28,11 @@ SAID = "kv-cache/found", "kv-cache/none"
 
 
 def use(facts: Facts) -> Outcome:
-    return on_fewer_rows(facts, "grown", SAID, "attention-looks-back-only")
+    outcome = on_fewer_rows(facts, "grown", SAID, "attention-looks-back-only")
+    passes = next((one.passes for one in facts.unneeded if one.kind == "grown"), 0.0)
+    if isinstance(outcome, Use) and passes <= 1:
+        return replace(outcome, likely=None)  # a text's first pass is whole, and was not seen: a bound alone
+    return outcome
 
 
 FIX = Fix((UNNEEDED,), "safe", use, reorders=True, removes=True)
