@@ -61,11 +61,11 @@ def flow_of(step: Step, folder: Path, iterations: int = 2) -> Flow:
     return link_flow(read_observed_steps(folder / "observed.json"))
 
 
-def facts_with_flow(step: Step, folder: Path) -> Facts:
+def facts_with_flow(step: Step, folder: Path, iterations: int = 2) -> Facts:
     """Traced and observed."""
     step()
     timeline = traced_steps(lambda _: step(), folder)
-    observe(step, folder / "observed.json")
+    observe(step, folder / "observed.json", iterations)
     seen = read_observed_steps(folder / "observed.json")
     return facts_of(timeline, device_kind="cpu", observed=seen)
 

@@ -73,7 +73,8 @@ def test_where_a_step_is_one_token_the_bound_alone_is_told(tmp_path: Path) -> No
         ids[:, at[0]] = model(ids[:, : at[0]]).argmax(-1)
         at[0] += 1
 
-    outcome = all_fixes()["kv-cache"].advise(facts_with_flow(step, tmp_path))
+    # Four are followed where a step is guessed.
+    outcome = all_fixes()["kv-cache"].advise(facts_with_flow(step, tmp_path, iterations=4))
     assert isinstance(outcome, Use) and outcome.likely is None
 
 
