@@ -79,7 +79,7 @@ def _views_serve(flow: Flow, heads: I64, found: I64) -> None:
 
 
 def _in_inference(flow: Flow, heads: I64) -> list[Role]:
-    parameters = _held(flow)
+    parameters = held(flow)
     weights = weights_of(flow, parameters, set())
     # What one pass gives to the next, a word to go on from, is what it was there for.
     number = _passes(flow, parameters)
@@ -157,7 +157,7 @@ class _Parts:
             if name.startswith(_UPDATES):
                 self.in_update[list(rows_under(observed, name))] = True
         trained = _trained(flow, self.recorded, self.backward)
-        parameters = _held(flow) | trained
+        parameters = held(flow) | trained
         lasting = _lasting(flow, self.backward)
         self.weights = weights_of(flow, parameters, lasting)
         # One pass at a time: what lasts is where the next one begins, and gradients are another's work.
@@ -217,7 +217,7 @@ def _without(flow: Flow, links: Bool) -> Flow:
     )
 
 
-def _held(flow: Flow) -> set[int]:
+def held(flow: Flow) -> set[int]:
     """Parameters of modules."""
     rows = rows_under(flow.observed, STATE) - rows_under(flow.observed, BUFFERS)
     return set(flow.storage[np.isin(flow.reader, list(rows))].tolist())
@@ -233,7 +233,7 @@ def _trained(flow: Flow, recorded: Bool, backward: Bool) -> set[int]:
     stepped = reached_from(once, np.flatnonzero(backward & (flow.head >= 0)))
     changed = stepped[heads[flow.wrote]] & ~recorded[heads[flow.wrote]] & ~backward[flow.wrote]
     found = read & set(flow.written[changed].tolist())
-    return found & _held(flow) or found  # the scale of a loss is changed by gradients too
+    return found & held(flow) or found  # the scale of a loss is changed by gradients too
 
 
 def _lasting(flow: Flow, backward: Bool) -> set[int]:

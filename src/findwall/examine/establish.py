@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from findwall.causes.budget import claim_throttled, claim_whole, device_atoms, split_off
 from findwall.dataflow.joining import Joined, called, joined
+from findwall.dataflow.made_batches import batches_by_hand, marked
 from findwall.dataflow.roles import for_what
 from findwall.dataflow.traced_loops import traced_loops
 from findwall.dataflow.unneeded import called_from, unneeded, unused_halves
@@ -55,7 +56,17 @@ def establish(
     """The facts of one rank; None without device events. A CPU job's device is its cores."""
     if rank.timeline is None:
         return None
-    timeline = recorded = rank.timeline
+    facts = _seen(run, rank, rank.timeline, ceilings, true_step_s, source)
+    if facts is None or facts.by_hand is None:
+        return facts
+    again = _seen(run, rank, marked(rank.timeline, facts.by_hand), ceilings, true_step_s, source)
+    return facts if again is None else replace(again, by_hand=facts.by_hand)
+
+
+def _seen(
+    run: Run, rank: Rank, recorded: Timeline, ceilings: Ceilings, true_step_s: float | None, source: str
+) -> Facts | None:
+    timeline = recorded
     on_cores = rank.device_kind == "cpu"
     if on_cores:
         timeline, ceilings = cores_as_device(timeline), core_ceilings(ceilings)
@@ -137,6 +148,7 @@ def _with_dataflow(facts: Facts) -> Facts:
         facts = replace(facts, loops=loops, wandering=wandering)
     found = unneeded(facts, graph)
     found += _evaluation(facts, graph, found)
+    facts = replace(facts, by_hand=batches_by_hand(facts, graph, found))
     if not found:
         return facts
     mine, left = np.zeros(len(facts.atoms.index), bool), np.zeros(len(facts.atoms.index))

@@ -150,3 +150,12 @@ class LineLoop(msgspec.Struct, frozen=True):
     calls: I64  # rows of the trace: all that the host does in ops of these rounds
     ops: int  # that a round calls, on average
     parameters: bool  # each round changes a parameter of its own
+
+
+class Batches(msgspec.Struct, frozen=True):
+    """Made in the training loop by the job's own code: a stretch of the traced host each."""
+
+    start: I64
+    end: I64
+    thread: int
+    lines: tuple[str, ...]  # the job's own that it is at, as far as anybody knows, longest first

@@ -76,7 +76,7 @@ def cores_as_device(timeline: Timeline) -> Timeline:
         extra=blank.astype(np.int32),
     )
     header = replace(timeline.header, devices=(DeviceProperties(0, "CPU"),))
-    return replace(timeline, events=_stack(events, calls, kernels), header=header)
+    return replace(timeline, events=stacked(events, calls, kernels), header=header)
 
 
 def core_ceilings(ceilings: Ceilings) -> Ceilings:
@@ -137,7 +137,7 @@ def _longest_alone(events: Events, ops: I64, above: I64) -> I64:
     return found
 
 
-def _stack(*tables: Events) -> Events:
+def stacked(*tables: Events) -> Events:
     columns = {
         name: np.concatenate([getattr(table, name) for table in tables]) for name in Events.__struct_fields__
     }

@@ -11,7 +11,8 @@ How it is told apart:
 By the loader's ranges (all generations of their names) on the thread that launches kernels; under
 `findwall run` also by the loader's own start, which comes at every epoch where workers are not kept. With
 num_workers=0 the dataset's own ops are recorded too, so that the profiler stretches the loader; that is
-taken off. The copy of the batch is copy-exposed.
+taken off. The copy of the batch is copy-exposed. A job that makes its batches in the training loop by its own
+code has no such range: where its tensors were followed, it is what no weight flows into in front of the pass.
 
 What helps:
 loader-workers (num_workers up to the cores, prefetch_factor=4), persistent-workers where each epoch starts
@@ -25,13 +26,19 @@ from __future__ import annotations
 from findwall.causes import Cause, Claim, Evidence, Facts, Figures, Told, Wait, lines, wait_evidence, waits
 from findwall.facts.figures import restarts
 from findwall.facts.host_cores import cores_of, uses_threads, workers_needed
-from findwall.facts.user_lines import sampled_evidence
+from findwall.facts.user_lines import LINES_SHOWN, sampled_evidence
 from findwall.facts.waits import rows_named
 from findwall.model.events import Kind
 from findwall.step.host_activity import LOADER
 
+BY_ITSELF = Claim("loader/by-itself")
+
 
 def shows(facts: Facts) -> list[Evidence]:
+    if facts.by_hand is not None:
+        spent = facts.spent_ms("loader-starved")
+        claim = Claim("evidence/by-hand", {"waits_ms": spent}, places=[*facts.by_hand.lines[:LINES_SHOWN]])
+        return [Evidence(line=next(iter(facts.by_hand.lines), None), ms=spent, claim=claim)]
     found = wait_evidence(_calls(facts))
     timed = facts.rank.step_times
     if timed is not None and timed.loader_s is not None:
@@ -41,6 +48,9 @@ def shows(facts: Facts) -> list[Evidence]:
 
 
 def says(facts: Facts) -> Told:
+    if facts.by_hand is not None:
+        found = Claim("loader-starved/waits", places=[*facts.by_hand.lines[:1]], parts=[BY_ITSELF])
+        return Told(found, Claim("advise/lighter-samples/by-hand"))
     calls = _calls(facts)
     places = lines(next((wait.line for wait in calls if wait.line), None))
     why, advice = _why(facts, calls)
@@ -55,8 +65,8 @@ def _why(facts: Facts, calls: list[Wait]) -> tuple[Claim, Claim]:
         return Claim("loader/restarts", often), Claim("advise/persistent-workers")
     if have == 0 or any("SingleProcess" in wait.call for wait in calls):
         if "loader-workers" in facts.refused:
-            return Claim("loader/by-itself"), Claim("advise/lighter-samples")
-        return Claim("loader/by-itself"), Claim("advise/loader-workers/first", _workers(facts, 0))
+            return BY_ITSELF, Claim("advise/lighter-samples")
+        return BY_ITSELF, Claim("advise/loader-workers/first", _workers(facts, 0))
     if have or any("MultiProcess" in wait.call for wait in calls):
         cores = cores_of(facts)
         if have and cores and have >= cores:

@@ -25,7 +25,7 @@ import numpy as np
 from findwall.facts.user_lines import line_of
 from findwall.fixes import Claim, Facts, Fix, Outcome, lines, no_use, step_ms, surely
 from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE
-from findwall.model.intervals import I64
+from findwall.model.intervals import I64, union
 from findwall.replay.change import Change, NoHostWork
 from findwall.step.called_ops import heads_of
 from findwall.step.step_facts import StepFacts
@@ -42,21 +42,23 @@ def use(facts: Facts) -> Outcome:
     if not len(begun):
         return no_use("convert-at-once/none")
     events = facts.timeline.events
-    positions, amounts = facts.idle_rows("host-work")
+    # Numbers that become a tensor in front of the pass are the job's own making of a batch.
+    moves = MOVES if facts.by_hand is None else (*MOVES, "loader-starved")
+    idle = [facts.idle_rows(cause) for cause in moves]
+    positions, amounts = (np.concatenate(columns) for columns in zip(*idle, strict=True))
     start, end = facts.queue.idle_from[positions], facts.queue.idle_until[positions]
-    # The conversion that a wait ends behind, if most of the wait lies in it.
-    of = np.searchsorted(events.start[handed_on], end, side="right") - 1
-    inside = np.minimum(events.start[handed_on[of]], end) - np.maximum(events.end[begun[of]], start)
-    waits = (of >= 0) & (inside > MAJORITY_SHARE * (end - start))
+    filling = events.end[begun], events.start[handed_on]
+    # Waits most of which lies in conversions, and those conversions.
+    waits = union(*filling).covered_within(start, end) > MAJORITY_SHARE * (end - start)
     spent = ms(float(amounts[waits].sum()))
     if spent <= MENTION_SHARE * step_ms(facts):
         return no_use("convert-at-once/little", spent_ms=spent)
-    converted = np.unique(of[waits])
-    longest = int(handed_on[of[waits][np.argmax(amounts[waits])]])
-    numbers = [_elements(facts, int(row)) for row in handed_on[converted].tolist()]
+    inside = union(start[waits], end[waits]).covered_within(*filling)
+    longest = int(handed_on[np.argmax(inside)])
+    numbers = [_elements(facts, row) for row in handed_on[inside > 0].tolist()]
     figures = {"waits_ms": spent, "numbers": sum(numbers) / facts.steps.count or None}
     claim = Claim("convert-at-once/one-by-one", figures, places=lines(line_of(facts, longest)))
-    return surely(claim, Change((NoHostWork(facts.queue.row[positions[waits]]),)), MOVES)
+    return surely(claim, Change((NoHostWork(np.unique(facts.queue.row[positions[waits]])),)), moves)
 
 
 def _conversions(facts: StepFacts) -> tuple[I64, I64]:

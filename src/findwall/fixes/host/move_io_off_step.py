@@ -38,6 +38,10 @@ def use(facts: Facts) -> Outcome:
         return no_use("move-io-off-step/at-ops")
     line = sampled(facts, between_ops=True)
     saved = saving_ms(facts)
+    # What Python does around the making of batches is mostly of it, too, and so are the lines that were seen.
+    batches = facts.by_hand is not None and spent < facts.spent_ms("loader-starved")
+    if batches and not bulk and saved <= MENTION_SHARE * step_ms(facts):
+        return no_use("move-io-off-step/batches")
     figures = {
         "waits_ms": spent,
         "saving_ms": saved if saved > MENTION_SHARE * step_ms(facts) else None,

@@ -21,6 +21,9 @@ COPIES_HIDDEN = unless(
 COPIES_UNTOLD = unclear_if("copies/untold", lambda facts: not uploads(facts).told)
 
 
+LOADER_MISSING = unclear_if("loader/by-hand", lambda facts: facts.by_hand is not None)
+
+
 LOADER_UNSEEN = unclear_if("loader/unseen", is_unseen)
 
 

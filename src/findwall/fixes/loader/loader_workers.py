@@ -71,7 +71,7 @@ from findwall.fixes import (
 from findwall.fixes.loader.live_loaders import Unchanged, loaders, set_on, workers_of
 from findwall.fixes.loader.loader_notes import note_others, note_shuffling
 from findwall.fixes.loader.loader_patch import THREADED, set_in_loader, use_one_thread
-from findwall.fixes.loader.loader_refusals import LOADER_UNSEEN, loader_waits_little
+from findwall.fixes.loader.loader_refusals import LOADER_MISSING, LOADER_UNSEEN, loader_waits_little
 from findwall.fixes.loader.worker_threads import OneThreadEach
 from findwall.model.applied import Place
 from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL, WORTH_IT
@@ -302,6 +302,7 @@ FIX = Fix(
     use,
     (
         LOADER_UNSEEN,
+        LOADER_MISSING,
         loader_waits_little,
     ),
     tried=3,

@@ -134,6 +134,8 @@ WORDS: dict[str, Words] = {
     "evidence/pace": "{kernels:,.0f} {pieces} per step, {each_us:.1f} us each (median); the device waits "
     "{waits_us:.1f} us for each; {turnaround_ms:ms} per step of that is its own turn-around",
     "evidence/launches": "{op}[[ (longest at {places[0]})]]: the device waited for it {times:times} per step",
+    "evidence/by-hand": "batches are made in the training loop itself[[, most of all at {places[0]}]]: "
+    "{waits_ms:per_step}",
     "evidence/loader": "without the profiler the loop waited {waits_ms:ms} per step for the loader",
     "evidence/stretches": "{stretches:,.0f} stretches per step, {waits_ms:ms} in all, with kernels queued "
     "and "

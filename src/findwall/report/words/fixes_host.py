@@ -244,6 +244,7 @@ WORDS: dict[str, Words] = {
     "move-io-off-step/at-ops": (
         "the host was seen where ops run, not at work of its own that could be moved"
     ),
+    "move-io-off-step/batches": "the host's Python makes batches, which the step needs",
     "move-io-off-step/launching-loop": "the Python in the step is that of a loop which launches its ops",
     "move-io-off-step/another-process": _moved(
         "Do it every n steps or in another process (a thread that runs Python holds the interpreter)"

@@ -113,6 +113,7 @@ def _few_threads(claim: Claim) -> str:
 
 WORDS: dict[str, Words] = {
     "loader/unseen": "the recording does not show whether the host waits for the loader",
+    "loader/by-hand": "no DataLoader makes the batches, which could have workers",
     "loader/waits-little": "the device waits only {waits_ms:per_step} for the loader",
     "loader/computes": "tensor ops take {ops_share:share} of its time",
     "loader/workers-busy": "its {workers} workers keep {busy_cores:.1f} of {cores} cores busy",
@@ -139,6 +140,11 @@ WORDS: dict[str, Words] = {
         "and {waits_ms:per_step} goes by waiting for the loader."
     ),
     "lighter-samples/cheaper": _cheaper,
+    "lighter-samples/by-hand": (
+        "Do once, before the loop, what every epoch repeats for its samples (decode, resize, tokenise)"
+        "[[, first at {places[0]}]], on whole arrays, or let a DataLoader's workers do it: "
+        "{waits_ms:per_step} goes by making batches between two steps."
+    ),
     "loader-workers/only-start": (
         "the workers keep up once they run: the device waits only while they start again"
     ),

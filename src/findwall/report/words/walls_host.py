@@ -208,6 +208,7 @@ WORDS: dict[str, Words] = {
     "advise/loader-workers/first": _first_workers,
     "advise/loader-workers/more": _more_workers,
     "advise/lighter-samples": "make the transforms cheaper",
+    "advise/lighter-samples/by-hand": "do once, before the loop, what every epoch repeats for its samples",
     "copy-exposed/copies": "{opening} goes to copies to the device[[ ({moved_bytes:bytes} per step)]]"
     "[[ at {places[0]}]] because [[{memory:if}they come from pageable memory, so the host copies them "
     "itself and "
