@@ -1,13 +1,17 @@
-"""Loops of the job's own lines, with what each of their rounds launched in the traced steps."""
+"""Loops of the job's own lines and cells that it writes out, with what they launched in the traced steps."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import numpy as np
 
 from findwall.dataflow.joining import Joined
 from findwall.dataflow.line_loops import line_loops
+from findwall.dataflow.linking import iterations
 from findwall.dataflow.unneeded import forward_heads, observed_ops
-from findwall.model.dataflow import LINE, LineLoop
+from findwall.dataflow.written_cells import written_cells
+from findwall.model.dataflow import LINE, LineLoop, WrittenCell
 from findwall.work.work_facts import WorkFacts
 
 
@@ -39,3 +43,22 @@ def traced_loops(facts: WorkFacts, graph: Joined) -> tuple[LineLoop, ...]:
             )
         )
     return tuple(sorted(found, key=lambda one: -len(one.atoms)))
+
+
+def traced_cell(facts: WorkFacts, graph: Joined) -> WrittenCell | None:
+    """Of the kind that has most rounds."""
+    runs, observed = written_cells(graph.flow), graph.flow.observed
+    rounds = Counter[str]()
+    for run in runs:
+        rounds[run.layer] += run.rounds
+    if not rounds:
+        return None
+    ((layer, count),) = rounds.most_common(1)
+    mine = [run for run in runs if run.layer == layer]
+    op = observed_ops(facts, graph)
+    heads = np.array(sorted(frozenset[int]().union(*(run.heads for run in mine))), np.int64)
+    atoms = np.flatnonzero((op >= 0) & np.isin(forward_heads(graph.flow)[op], heads))
+    line = int(observed.line[mine[0].first])
+    place = observed.names[line].removeprefix(LINE) if line >= 0 else ""
+    seen = max(int(iterations(observed).max(initial=0)), 1)
+    return WrittenCell(layer, count // seen, place, atoms) if len(atoms) else None

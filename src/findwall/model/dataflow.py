@@ -144,3 +144,12 @@ class LineLoop(msgspec.Struct, frozen=True):
     calls: I64  # rows of the trace: all that the host does in ops of these rounds
     ops: int  # that a round calls, on average
     parameters: bool  # each round changes a parameter of its own
+
+
+class WrittenCell(msgspec.Struct, frozen=True):
+    """Rounds of a recurrent cell that the job writes out, of all loops of one kind of cell."""
+
+    layer: str  # of the library, that does all rounds in one call
+    rounds: int  # of a step
+    place: str  # the line of a round's first product; empty where nobody knows it
+    atoms: I64  # device time of all rounds, with what the backward pass does for them
