@@ -21,7 +21,7 @@ def traced_loops(facts: WorkFacts, graph: Joined) -> tuple[LineLoop, ...]:
     op = observed_ops(facts, graph)
     rows, forward = len(flow.observed), forward_heads(flow)
     found = []
-    for one in line_loops(flow):
+    for one in line_loops(flow, _traced(graph)):
         rounds = one.round_of(rows)
         # A gradient that runs inside a round is of it; one that runs behind the loop is of its forward op's.
         mine = np.where(rounds >= 0, rounds, rounds[forward])
@@ -40,14 +40,23 @@ def traced_loops(facts: WorkFacts, graph: Joined) -> tuple[LineLoop, ...]:
                 calls=called,
                 ops=int((heads & (rounds >= 0) & (flow.head == np.arange(rows))).sum()) // one.count,
                 parameters=one.parameters,
+                unseen=one.unseen,
             )
         )
     return tuple(sorted(found, key=lambda one: -len(one.atoms)))
 
 
+def _traced(graph: Joined) -> list[int]:
+    """The iterations that traced steps were found to be like."""
+    known = graph.op[graph.op >= 0]
+    found: list[int] = np.unique(iterations(graph.flow.observed)[known]).tolist()
+    return found
+
+
 def traced_cell(facts: WorkFacts, graph: Joined) -> WrittenCell | None:
     """Of the kind that has most rounds."""
-    runs, observed = written_cells(graph.flow), graph.flow.observed
+    numbers, observed = _traced(graph), graph.flow.observed
+    runs = written_cells(graph.flow, numbers)
     rounds = Counter[str]()
     for run in runs:
         rounds[run.layer] += run.rounds
@@ -60,5 +69,4 @@ def traced_cell(facts: WorkFacts, graph: Joined) -> WrittenCell | None:
     atoms = np.flatnonzero((op >= 0) & np.isin(forward_heads(graph.flow)[op], heads))
     line = int(observed.line[mine[0].first])
     place = observed.names[line].removeprefix(LINE) if line >= 0 else ""
-    seen = max(int(iterations(observed).max(initial=0)), 1)
-    return WrittenCell(layer, count // seen, place, atoms) if len(atoms) else None
+    return WrittenCell(layer, count // len(numbers), place, atoms) if len(atoms) else None

@@ -15,8 +15,9 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from findwall.dataflow.linking import Flow, in_backward, iterations, judged
+from findwall.dataflow.linking import Flow, in_backward, iterations, of_ours
 from findwall.dataflow.row_ops import PRODUCTS
+from findwall.dataflow.usefulness import numbers_taken, taken_by_host
 from findwall.model.catalogue import FEWEST_REPEATS
 from findwall.model.dataflow import READ
 
@@ -53,16 +54,18 @@ class CellRun(msgspec.Struct, frozen=True):
     heads: frozenset[int]  # outermost ops of all rounds, with those that work on their inputs
 
 
-def written_cells(flow: Flow) -> list[CellRun]:
-    return _Cells(flow).found()
+def written_cells(flow: Flow, among: list[int]) -> list[CellRun]:
+    """Those of some iterations."""
+    return _Cells(flow, among).found()
 
 
 class _Cells:
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: Flow, among: list[int]) -> None:
         observed = flow.observed
         self._flow = flow
         backward, number = in_backward(observed), iterations(observed)
-        self._heads = [head for head in judged(flow).tolist() if not backward[head]]
+        heads = np.setdiff1d(flow.heads(), of_ours(observed))
+        self._heads = heads[~backward[heads] & np.isin(number[heads], among)].tolist()
         self._number = number.tolist()
         known = set(self._heads)
         self._name = {
@@ -76,6 +79,8 @@ class _Cells:
         self._given: dict[int, set[tuple[int, int]]] = {head: set() for head in self._heads}
         self._read: dict[int, set[tuple[int, int]]] = {head: set() for head in self._heads}
         self._writes = set(flow.head[flow.wrote].tolist())
+        takes = np.isin(flow.reader, np.union1d(taken_by_host(observed), numbers_taken(observed)))
+        self._taken = list(zip(flow.reader[takes].tolist(), writer[takes].tolist(), strict=True))
         columns = (writer, reader, flow.storage, observed.region[flow.use])
         for made, head, storage, region in zip(*(one.tolist() for one in columns), strict=True):
             if head in known and made != head:
@@ -125,8 +130,10 @@ class _Cells:
 
     def _cell(self, depth: dict[int, int], products: list[int]) -> CellRun | None:
         """None where these rounds are of no cell that the library has."""
-        way = self._ways(products[-1], depth)
-        if not all(map(self._works, way)):
+        first, last = products[0], products[-1]
+        way = self._ways(last, depth)
+        asked = any(first < row < last and made in depth for row, made in self._taken)
+        if asked or not all(map(self._works, way)):  # what the host takes may come back as an input
             return None
         rounds = len(products)
         # In the first round only one of the products is known to be on the way; in the last none is whole.
@@ -134,7 +141,9 @@ class _Cells:
         if self._given_anew(inner, depth, 1) == self._given_anew(inner, depth, 2):
             return None  # no input: it works on its own result
         layer = self._layer(inner, rounds - 2, self._ends(products[2], depth))
-        return layer and CellRun(layer, rounds, products[0], frozenset(self._whole(way, products)))
+        if layer is None:
+            return None
+        return CellRun(layer, rounds, first, frozenset(self._whole(way, products)))
 
     def _ways(self, last: int, among: dict[int, int]) -> set[int]:
         """Of some ops those that another hangs on, itself among them."""
@@ -190,8 +199,8 @@ class _Cells:
         return made
 
     def _whole(self, way: set[int], products: list[int]) -> set[int]:
-        """With what works on the rounds' inputs between the first product and the last, and the views that all
-        this is given: they write nothing, but their gradients may be as large as what they are of."""
+        """With what works on the rounds' inputs between the first product and the last, and the views that
+        all this is given: they write nothing, but their gradients may be as large as what they are of."""
         found, left = set(way), list(way)
         while left:
             more = [one for one in self._from[left.pop()] if products[0] < one < products[-1]]

@@ -144,6 +144,7 @@ class LineLoop(msgspec.Struct, frozen=True):
     calls: I64  # rows of the trace: all that the host does in ops of these rounds
     ops: int  # that a round calls, on average
     parameters: bool  # each round changes a parameter of its own
+    unseen: bool  # the host takes what a round made, and hands tensors to later ones
 
 
 class WrittenCell(msgspec.Struct, frozen=True):

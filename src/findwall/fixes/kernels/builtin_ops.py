@@ -99,7 +99,14 @@ LIBRARY_OPS = RECURRENT_OPS.union(*(ops for _, _, ops in CHAINS))
 
 
 def use(facts: Facts) -> Outcome:
-    return _cells(facts) or _written_cell(facts) or _loss(facts) or _pairs(facts) or _unfolded(facts) or _chains(facts)
+    return (
+        _cells(facts)
+        or _written_cell(facts)
+        or _loss(facts)
+        or _pairs(facts)
+        or _unfolded(facts)
+        or _chains(facts)
+    )
 
 
 def _loss(facts: Facts) -> Outcome | None:

@@ -189,8 +189,8 @@ WORDS: dict[str, Words] = {
         "{issued:,.0f} {pieces} per step."
     ),
     "builtin-ops/written-cell": (
-        "Use `{layer}` for the recurrent cell written out[[ at {places[0]}]], with its weights put together: it "
-        "multiplies the inputs of all time steps at once, where {rounds:,.0f} rounds per step bring about "
+        "Use `{layer}` for the recurrent cell written out[[ at {places[0]}]], with its weights put together: "
+        "it multiplies the inputs of all time steps at once, where {rounds:,.0f} rounds per step bring about "
         "{launched:,.0f} {pieces}."
     ),
     "builtin-ops/cross-entropy": (
