@@ -10,6 +10,12 @@ sides to count or add up those that are smaller is `torch.searchsorted`, with a 
     place = torch.searchsorted(edges, values, right=True)       # edges sorted: how many are <= each value
     total = functional.pad(weights.cumsum(-1), (1, 0))[place]   # of their weights, in the order of the edges
 
+A recurrent cell that is written out gate by gate is the library's layer, with its weights put together in the
+library's order of gates (nn.LSTM: input, forget, cell, output; nn.GRU: reset, update, new):
+
+    lstm.weight_ih_l0.copy_(torch.cat([of_x_i.weight, of_x_f.weight, of_x_g.weight, of_x_o.weight]))
+    outs, _ = lstm(x)                                           # instead of a loop over x[:, t]
+
 Windows of images that are taken apart (`F.unfold`) only to be multiplied are a convolution:
 
     y = F.conv2d(x, weight.view(out, channels, k, k), padding=k // 2)     # instead of weight @ F.unfold(x, k)
@@ -70,8 +76,8 @@ from findwall.work.written_losses import written_loss
 FUSED = ("unfused-pointwise", "launch-bound")
 COUNTED = ("slow-kernels", "dtype-casts", "memory-roof")  # passes over all pairs, besides
 UNFOLDED = ("layout-copies", "memory-roof", "slow-kernels")
-MOVES_OF_CELLS = (*FUSED, "host-work", "layout-copies", "memory-roof", "slow-kernels")
-MOVES = (*FUSED, *COUNTED, UNFOLDED[0], "host-work")
+MOVES_OF_CELLS = (*FUSED, "layout-copies", "memory-roof", "slow-kernels")
+MOVES = (*FUSED, *COUNTED, UNFOLDED[0])
 
 SILU = "silu"
 RECURRENT_OPS = frozenset({"aten::gru", "aten::lstm", "aten::rnn_tanh", "aten::rnn_relu"})
