@@ -16,6 +16,8 @@ from msgspec.structs import replace
 from torch import nn
 
 from dataflow_observed import facts_with_flow, flow_of
+from findwall.agent.tracing.observer import OBSERVER
+from findwall.agent.tracing.value_counts import tell
 from findwall.causes.overhead import launch_bound
 from findwall.dataflow.line_loops import Rounds, line_loops
 from findwall.dataflow.repeats import repeats
@@ -23,6 +25,7 @@ from findwall.facts.host_loops import mostly_over_parts
 from findwall.fixes import NoUse, Use, all_fixes
 from findwall.fixes.at_best import step_at_best
 from findwall.fixes.predict import predict
+from findwall.model.dataflow import SEEN
 from findwall.model.measured_run import HostLine
 from speaking import in_words
 
@@ -177,6 +180,56 @@ def test_a_loop_over_parameters_is_told_as_such(tmp_path: Path) -> None:
 )
 def test_rounds_that_need_the_one_before_are_none(step: Callable[[Job], None], tmp_path: Path) -> None:
     assert loops_of(step, tmp_path) == []
+
+
+def one_by_one(job: Job, places: torch.Tensor) -> torch.Tensor:
+    found = []
+    for one in places:
+        found.append(job.net(one))
+    return torch.stack(found)
+
+
+def test_rounds_that_go_through_the_host_come_behind_those_within_them(tmp_path: Path) -> None:
+    """A policy asked for one place after the other, of which arrays make the next places."""
+    job = Job()
+    places = torch.randn(SAMPLES, 8)
+    batched = [False]
+
+    def step() -> None:
+        now = places.numpy()
+        with torch.no_grad():
+            for _ in range(10):
+                x = torch.from_numpy(now)
+                found = job.net(x) if batched[0] else one_by_one(job, x)
+                if OBSERVER.is_busy:
+                    tell(torch, SEEN, [found])
+                now = now + found.numpy()
+
+    (told, *others) = line_loops(flow_of(step, tmp_path))
+    assert (told.count, told.unseen, len(others)) == (SAMPLES, False, 9)
+    batched[0] = True
+    (told,) = line_loops(flow_of(step, tmp_path))
+    assert told.count == 10 and told.unseen
+    outcome = all_fixes()["vectorise-loop"].advise(facts_with_flow(step, tmp_path))
+    assert isinstance(outcome, Use) and outcome.condition == "rounds-independent"
+
+
+def test_a_loop_of_every_other_step_is_known_by_the_last_that_was_seen(tmp_path: Path) -> None:
+    job, number = Job(), [0]
+
+    def step() -> None:
+        if number[0] % 2:
+            places = torch.randn(SAMPLES, 8)
+            with torch.no_grad():
+                one_by_one(job, places)
+        job.net(torch.randn(4, 8)).sum().backward()
+        number[0] += 1
+
+    looped = []
+    for first in range(2):
+        number[0] = first
+        looped += [one.rounds for one in facts_with_flow(step, tmp_path).loops]
+    assert looped == [SAMPLES, SAMPLES]
 
 
 def test_the_fix_has_a_line_and_a_shorter_step(tmp_path: Path) -> None:

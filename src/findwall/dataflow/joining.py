@@ -12,7 +12,7 @@ from difflib import SequenceMatcher
 import msgspec
 import numpy as np
 
-from findwall.dataflow.linking import Flow, iterations, judged, link_flow
+from findwall.dataflow.linking import Flow, iterations, judged, link_flow, of_ours
 from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL
 from findwall.model.dataflow import LINE
 from findwall.model.events import Bool, Kind
@@ -35,27 +35,28 @@ def joined(facts: StepFacts) -> Joined | None:
         return None
     flow = link_flow(facts.rank.observed)
     observed = flow.observed
-    number, heads = iterations(observed), judged(flow)
+    number, heads = iterations(observed), np.setdiff1d(flow.heads(), of_ours(observed))
     names = np.array(observed.names, object)[observed.name]
     outer = _outermost(facts, {name for at, name in enumerate(observed.names) if _is_op(flow, at)})
     own = np.flatnonzero(outer == np.arange(len(outer)))
     own = own[np.argsort(facts.timeline.events.start[own], kind="stable")]
     step = np.searchsorted(facts.steps.host, facts.timeline.events.start[own], side="right")
     of = np.full(len(outer), -1, np.int64)
-    known_steps = 0
+    like: list[int] = []  # of each known step the iteration
     for traced in range(1, len(facts.steps.host)):
         rows = own[step == traced]
         theirs = [facts.timeline.name_of(row) for row in rows.tolist()]
         # Steps may take turns: two calls of a model, say, with something before the first. Of what a later
-        # one is given, more is known.
-        for one in np.unique(number[heads])[::-1].tolist():
+        # one is given, more is known; of the last nobody sees what becomes of it.
+        *others, last = np.unique(number[heads]).tolist()
+        for one in (*others[::-1], last):
             mine = heads[number[heads] == one]
             here, there = _matched(names[mine].tolist(), theirs)
             if len(here) >= NEARLY_ALL * max(len(mine), len(theirs)):
                 of[rows[there]] = mine[here]
-                known_steps += 1
+                like.append(one)
                 break
-    if known_steps <= MAJORITY_SHARE * facts.steps.count:
+    if len(like) <= MAJORITY_SHARE * facts.steps.count or not set(like) & set(number[judged(flow)].tolist()):
         return None
     known = outer >= 0
     found = np.full(len(outer), -1, np.int64)

@@ -16,8 +16,8 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
-from findwall.dataflow.linking import Flow, iterations, of_ours, rows_under
-from findwall.dataflow.usefulness import ACCUMULATES
+from findwall.dataflow.linking import LIFTS, Flow, iterations, of_ours, rows_under
+from findwall.dataflow.usefulness import ACCUMULATES, taken_by_host
 from findwall.model.catalogue import FEWEST_REPEATS, MAJORITY_SHARE
 from findwall.model.dataflow import LINE, STATE
 from findwall.model.intervals import I64
@@ -40,6 +40,7 @@ class Rounds(msgspec.Struct, frozen=True):
     begins: list[int]  # rows; the last one is where the last round ends
     count: int  # of those that call an op
     parameters: bool  # each round changes a parameter of its own
+    unseen: bool  # the host takes what a round made, and hands tensors to later ones: nobody sees what it did
 
     def round_of(self, rows: int) -> I64:
         """For each row of what was observed the number of its round; -1 outside of the loop."""
@@ -49,21 +50,26 @@ class Rounds(msgspec.Struct, frozen=True):
         return found
 
 
-def line_loops(flow: Flow) -> list[Rounds]:
-    """Those of all iterations but the last whose rounds are independent; none lies within another, the outer
-    ones first."""
+def line_loops(flow: Flow, among: list[int] | None = None) -> list[Rounds]:
+    """Those of some iterations, or of all but the last, whose rounds are independent; none lies within
+    another, the outer ones first. A loop that the host may have a part in comes behind those within it."""
     observed = flow.observed
     number = iterations(observed)
     found: list[Rounds] = []
     taken = np.zeros(len(observed), bool)
     judge = _Judge(flow)
-    for one in range(max(int(number.max(initial=0)), 1)):
+    unsure: list[Rounds] = []
+    for one in range(max(int(number.max(initial=0)), 1)) if among is None else among:
         marks = _marks(flow, np.flatnonzero(number == one))
         for line, begins in _candidates(marks):
             inside = slice(begins[0], begins[-1])
             rounds = judge.told(line, begins) if not taken[inside].any() else None
-            if rounds is None:
-                continue
+            if rounds is not None:
+                (unsure if rounds.unseen else found).append(rounds)
+                taken[inside] |= not rounds.unseen
+    for rounds in unsure:
+        inside = slice(rounds.begins[0], rounds.begins[-1])
+        if not taken[inside].any():
             taken[inside] = True
             found.append(rounds)
     return found
@@ -127,6 +133,10 @@ class _Judge:
         self._adds = np.array([name in _SUMS | _PUTS or row in sums for row, name in enumerate(names)], bool)
         told = np.isin(flow.reader, list(rows_under(observed, STATE)))
         self._state = np.isin(flow.written, np.unique(flow.storage[told]))
+        lifts = np.array([name.startswith(LIFTS) for name in names], bool)
+        several = np.array([bool(one.dims) for one in observed.regions], bool)[observed.region]
+        self._given = np.intersect1d(np.flatnonzero(lifts), observed.op[several])
+        self._taken = np.isin(flow.reader, taken_by_host(observed)) & (flow.writer >= 0)
         head = flow.head
         self._unit = np.where(head >= 0, head, np.arange(len(head)))
 
@@ -137,7 +147,7 @@ class _Judge:
 
     def _told(self, line: int, begins: list[int]) -> Rounds | None:
         flow, count = self._flow, len(begins) - 1
-        rounds = Rounds(line, begins, count, False).round_of(len(flow.observed))
+        rounds = Rounds(line, begins, count, False, False).round_of(len(flow.observed))
         heads = flow.heads()
         heads = heads[rounds[heads] >= 0]
         heads = np.array([head for head in heads.tolist() if head not in self._ours], np.int64)
@@ -153,6 +163,7 @@ class _Judge:
             begins=begins[: last + 2],
             count=full,
             parameters=self._changes_parameters(rounds, last + 1),
+            unseen=self._goes_through_the_host(rounds),
         )
 
     def _is_independent(self, rounds: I64) -> bool:
@@ -167,6 +178,13 @@ class _Judge:
         sums = np.unique(reader[crosses])
         looked_at = inside & np.isin(writer, sums) & ~self._adds[reader] & ~views
         return not looked_at.any()
+
+    def _goes_through_the_host(self, rounds: I64) -> bool:
+        """Whether a round made what the host takes before it hands a later one a tensor."""
+        flow = self._flow
+        takes = self._taken & (rounds[flow.writer] >= 0)
+        first = int(rounds[flow.writer[takes]].min()) if takes.any() else len(rounds)
+        return bool((rounds[self._given] > first).any())
 
     def _changes_parameters(self, rounds: I64, count: int) -> bool:
         """Whether most rounds change a parameter, no two the same."""

@@ -1,13 +1,17 @@
-"""Loops of the job's own lines, with what each of their rounds launched in the traced steps."""
+"""Loops of the job's own lines and cells that it writes out, with what they launched in the traced steps."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import numpy as np
 
 from findwall.dataflow.joining import Joined
 from findwall.dataflow.line_loops import line_loops
+from findwall.dataflow.linking import iterations
 from findwall.dataflow.unneeded import forward_heads, observed_ops
-from findwall.model.dataflow import LINE, LineLoop
+from findwall.dataflow.written_cells import written_cells
+from findwall.model.dataflow import LINE, LineLoop, WrittenCell
 from findwall.work.work_facts import WorkFacts
 
 
@@ -17,7 +21,7 @@ def traced_loops(facts: WorkFacts, graph: Joined) -> tuple[LineLoop, ...]:
     op = observed_ops(facts, graph)
     rows, forward = len(flow.observed), forward_heads(flow)
     found = []
-    for one in line_loops(flow):
+    for one in line_loops(flow, _traced(graph)):
         rounds = one.round_of(rows)
         # A gradient that runs inside a round is of it; one that runs behind the loop is of its forward op's.
         mine = np.where(rounds >= 0, rounds, rounds[forward])
@@ -36,6 +40,33 @@ def traced_loops(facts: WorkFacts, graph: Joined) -> tuple[LineLoop, ...]:
                 calls=called,
                 ops=int((heads & (rounds >= 0) & (flow.head == np.arange(rows))).sum()) // one.count,
                 parameters=one.parameters,
+                unseen=one.unseen,
             )
         )
     return tuple(sorted(found, key=lambda one: -len(one.atoms)))
+
+
+def _traced(graph: Joined) -> list[int]:
+    """The iterations that traced steps were found to be like."""
+    known = graph.op[graph.op >= 0]
+    found: list[int] = np.unique(iterations(graph.flow.observed)[known]).tolist()
+    return found
+
+
+def traced_cell(facts: WorkFacts, graph: Joined) -> WrittenCell | None:
+    """Of the kind that has most rounds."""
+    numbers, observed = _traced(graph), graph.flow.observed
+    runs = written_cells(graph.flow, numbers)
+    rounds = Counter[str]()
+    for run in runs:
+        rounds[run.layer] += run.rounds
+    if not rounds:
+        return None
+    ((layer, count),) = rounds.most_common(1)
+    mine = [run for run in runs if run.layer == layer]
+    op = observed_ops(facts, graph)
+    heads = np.array(sorted(frozenset[int]().union(*(run.heads for run in mine))), np.int64)
+    atoms = np.flatnonzero((op >= 0) & np.isin(forward_heads(graph.flow)[op], heads))
+    line = int(observed.line[mine[0].first])
+    place = observed.names[line].removeprefix(LINE) if line >= 0 else ""
+    return WrittenCell(layer, count // len(numbers), place, atoms) if len(atoms) else None

@@ -9,7 +9,7 @@ from findwall.causes.budget import claim_throttled, claim_whole, device_atoms, s
 from findwall.dataflow.joining import Joined, called, joined
 from findwall.dataflow.made_batches import batches_by_hand, marked
 from findwall.dataflow.roles import for_what
-from findwall.dataflow.traced_loops import traced_loops
+from findwall.dataflow.traced_loops import traced_cell, traced_loops
 from findwall.dataflow.unneeded import called_from, unneeded, unused_halves
 from findwall.dataflow.wandering import wandering_reads
 from findwall.facts.facts import Facts
@@ -145,7 +145,7 @@ def _with_dataflow(facts: Facts) -> Facts:
             facts = replace(facts, atoms=split_off(facts.atoms, halves, UNNEEDED))
         facts = replace(facts, called=called(graph))
         loops, wandering = traced_loops(facts, graph), wandering_reads(graph.flow)
-        facts = replace(facts, loops=loops, wandering=wandering)
+        facts = replace(facts, loops=loops, wandering=wandering, cell=traced_cell(facts, graph))
     found = unneeded(facts, graph)
     found += _evaluation(facts, graph, found)
     facts = replace(facts, by_hand=batches_by_hand(facts, graph, found))

@@ -90,11 +90,11 @@ def small_loops(facts: WorkFacts) -> list[Loop]:
 
 def mostly_in_loops(facts: Facts) -> bool:
     """Whether most of what the step launches comes from such loops, from one that averages the weights
-    tensor by tensor, or from cells called time step by time step: then the loop is the reason for the
-    launches."""
-    cells = cells_called(facts)
+    tensor by tensor, or from cells called or written out time step by time step: then the loop is the reason
+    for the launches."""
+    cells = [one.atoms for one in (cells_called(facts), facts.cell) if one is not None]
     parts = [launched_by(small_loops(facts)), averages(facts), *(one.atoms for one in facts.loops)]
-    atoms = np.unique(np.concatenate([*parts, cells.atoms if cells is not None else NONE]))
+    atoms = np.unique(np.concatenate([*parts, *cells]))
     return len(atoms) > MAJORITY_SHARE * small_kernels(facts) * facts.steps.count
 
 

@@ -150,6 +150,7 @@ class LineLoop(msgspec.Struct, frozen=True):
     calls: I64  # rows of the trace: all that the host does in ops of these rounds
     ops: int  # that a round calls, on average
     parameters: bool  # each round changes a parameter of its own
+    unseen: bool  # the host takes what a round made, and hands tensors to later ones
 
 
 class Batches(msgspec.Struct, frozen=True):
@@ -159,3 +160,12 @@ class Batches(msgspec.Struct, frozen=True):
     end: I64
     thread: int
     lines: tuple[str, ...]  # the job's own that it is at, as far as anybody knows, longest first
+
+
+class WrittenCell(msgspec.Struct, frozen=True):
+    """Rounds of a recurrent cell that the job writes out, of all loops of one kind of cell."""
+
+    layer: str  # of the library, that does all rounds in one call
+    rounds: int  # of a step
+    place: str  # the line of a round's first product; empty where nobody knows it
+    atoms: I64  # device time of all rounds, with what the backward pass does for them

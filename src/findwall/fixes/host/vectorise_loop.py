@@ -21,6 +21,7 @@ Broadcasting writes what the loop never held at once: memory. Sums in another or
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import numpy as np
 
@@ -78,12 +79,15 @@ def _by_lines(facts: Facts) -> Outcome | None:
     """Loops of the job's own lines in which no round needs another; None where there is none worth it."""
     found = [one for one in facts.loops if not one.parameters]
     launches = max(small_kernels(facts) * facts.steps.count, 1)
-    found = [one for one in found if len(one.atoms) > WORTH_IT * launches]
+    of = Counter[str]()  # a step may come to a loop many times
+    for one in found:
+        of[one.place] += len(one.atoms)
+    found = [one for one in found if of[one.place] > WORTH_IT * launches]
     if not found:
         return None
     most = found[0]
-    # A host that reads a number in each round may decide by it what the next one does.
-    asks = any(np.isin(facts.host.questions, one.calls).any() for one in found)
+    # A host that reads a number in each round, or takes tensors, may decide by it what the next one does.
+    asks = any(one.unseen or np.isin(facts.host.questions, one.calls).any() for one in found)
     figures: Figures = {
         "rounds": most.rounds,
         "body": most.ops,

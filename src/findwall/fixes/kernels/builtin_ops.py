@@ -10,6 +10,12 @@ sides to count or add up those that are smaller is `torch.searchsorted`, with a 
     place = torch.searchsorted(edges, values, right=True)       # edges sorted: how many are <= each value
     total = functional.pad(weights.cumsum(-1), (1, 0))[place]   # of their weights, in the order of the edges
 
+A recurrent cell that is written out gate by gate is the library's layer, with its weights put together in the
+library's order of gates (nn.LSTM: input, forget, cell, output; nn.GRU: reset, update, new):
+
+    lstm.weight_ih_l0.copy_(torch.cat([of_x_i.weight, of_x_f.weight, of_x_g.weight, of_x_o.weight]))
+    outs, _ = lstm(x)                                           # instead of a loop over x[:, t]
+
 Windows of images that are taken apart (`F.unfold`) only to be multiplied are a convolution:
 
     y = F.conv2d(x, weight.view(out, channels, k, k), padding=k // 2)     # instead of weight @ F.unfold(x, k)
@@ -58,7 +64,7 @@ from findwall.fixes import (
     time_of,
     to_floor,
 )
-from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, WORTH_IT
+from findwall.model.catalogue import FAIR_PART, MAJORITY_SHARE, MATRIX_CLASSES, WORTH_IT
 from findwall.model.events import Kind
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, NoHostWork
@@ -70,6 +76,7 @@ from findwall.work.written_losses import written_loss
 FUSED = ("unfused-pointwise", "launch-bound")
 COUNTED = ("slow-kernels", "dtype-casts", "memory-roof")  # passes over all pairs, besides
 UNFOLDED = ("layout-copies", "memory-roof", "slow-kernels")
+MOVES_OF_CELLS = (*FUSED, "layout-copies", "memory-roof", "slow-kernels")
 MOVES = (*FUSED, *COUNTED, UNFOLDED[0])
 
 SILU = "silu"
@@ -98,7 +105,14 @@ LIBRARY_OPS = RECURRENT_OPS.union(*(ops for _, _, ops in CHAINS))
 
 
 def use(facts: Facts) -> Outcome:
-    return _cells(facts) or _loss(facts) or _pairs(facts) or _unfolded(facts) or _chains(facts)
+    return (
+        _cells(facts)
+        or _written_cell(facts)
+        or _loss(facts)
+        or _pairs(facts)
+        or _unfolded(facts)
+        or _chains(facts)
+    )
 
 
 def _loss(facts: Facts) -> Outcome | None:
@@ -199,6 +213,32 @@ def _cells(facts: Facts) -> Outcome | None:
         may=(lambda made: floor + free, lambda made: free),
         uncurved=True,
         condition="inputs-known-before",
+    )
+
+
+def _written_cell(facts: Facts) -> Outcome | None:
+    """A cell that is written out, one time step after the other; None where there is none worth it."""
+    cell = facts.cell
+    if cell is None or len(cell.atoms) < WORTH_IT * len(facts.atoms.index):
+        return None
+    products = cell.atoms[of_class(facts, *MATRIX_CLASSES)[cell.atoms]]
+    # The layer's kernels do the rest beside the products, and no gradient of a part is as large as the whole.
+    free = gone(facts, np.setdiff1d(cell.atoms, products)) + free_launches(facts, products)
+    free += Change((NoHostWork(rows_of(facts, cell.atoms)),))
+    best = free + to_floor(facts, products)
+    figures: Figures = {"rounds": cell.rounds, "launched": len(cell.atoms) / facts.steps.count}
+    return Use(
+        Claim(
+            "builtin-ops/written-cell",
+            {**figures, "pieces": pieces(facts)},
+            {"layer": cell.layer},
+            lines(cell.place or None),
+        ),
+        best,
+        causes_of(facts, cell.atoms, MOVES_OF_CELLS),
+        likely=lambda made: free,
+        may=(lambda made: best, lambda made: free),
+        uncurved=True,
     )
 
 

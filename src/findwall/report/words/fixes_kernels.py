@@ -188,6 +188,11 @@ WORDS: dict[str, Words] = {
         "({places[0]})]], unless a time step's input hangs on the output before it: the host issues about "
         "{issued:,.0f} {pieces} per step."
     ),
+    "builtin-ops/written-cell": (
+        "Use `{layer}` for the recurrent cell written out[[ at {places[0]}]], with its weights put together: "
+        "it multiplies the inputs of all time steps at once, where {rounds:,.0f} rounds per step bring about "
+        "{launched:,.0f} {pieces}."
+    ),
     "builtin-ops/cross-entropy": (
         "Call `F.cross_entropy` on the logits[[ at {places[0]}]], with `label_smoothing=` or `ignore_index=` "
         "where it needs that: {passes:,.0f} passes over {rows:,} × {words:,} numbers beside the softmax take "
