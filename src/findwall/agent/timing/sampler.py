@@ -93,7 +93,9 @@ class LineSampler:
         place = self._place(frame)
         self._seen[place] += 1
         if place not in self._ways:
-            self._ways[place] = _way(frame)
+            way = _way(frame)
+            if way and (way[0].file, way[0].line) == place[:2]:  # the job may have run on meanwhile
+                self._ways[place] = way
         self._show(frame)
 
     def _show(self, frame: FrameType) -> None:
