@@ -60,11 +60,14 @@ contracts: $(VENV)/.dev
 	$(BIN)/lint-imports --no-cache
 
 # Compiled once: where PYTHONDONTWRITEBYTECODE is set, each of hundreds of processes would do it again. Assertions
-# are taken as they are, for to rewrite them takes each worker ten seconds; what failed is run again with its values.
+# are taken as they are, for to rewrite them takes each worker ten seconds. Up to three that fail beside others are
+# run again alone, with their values: these decide, as some start real jobs, and others may have had the cores.
+AT_MOST_THREE := import json, sys; sys.exit(len(json.load(open(".pytest_cache/v/cache/lastfailed"))) > 3)
 pytest: $(VENV)/.dev
 	@$(BIN)/python -m compileall -q src tests benchmarks
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --assert=plain \
-	|| { $(BIN)/python -m pytest --last-failed --last-failed-no-failures=none; exit 1; }
+	|| { $(BIN)/python -c '$(AT_MOST_THREE)' && echo "Again, alone:" \
+	&& $(BIN)/python -m pytest --last-failed --last-failed-no-failures=none; }
 
 # Long counts of what the tests try a little of. SOAK_KILLS, SOAK_JOBS, SOAK_FOLDERS, SOAK_TRACES, SOAK_SEED and
 # FINDWALL_FUZZ_EXAMPLES set how many.

@@ -13,7 +13,7 @@ from findwall.model.events import Timeline
 from findwall.readers import read_trace
 from sketch import facts_of
 
-RECORDINGS = 8  # at most, of the same steps
+RECORDINGS = 16  # at most, of the same steps
 # Of the time that the steps take, what this process runs. Where others take more of it, an op is as long as
 # they wish.
 UNDISTURBED = 0.9
