@@ -60,13 +60,13 @@ contracts: $(VENV)/.dev
 	$(BIN)/lint-imports --no-cache
 
 # Compiled once: where PYTHONDONTWRITEBYTECODE is set, each of hundreds of processes would do it again. Assertions
-# are taken as they are, for to rewrite them takes each worker ten seconds. Up to three that fail beside others are
+# are taken as they are, for to rewrite them takes each worker ten seconds. Up to five that fail beside others are
 # run again alone, with their values: these decide, as some start real jobs, and others may have had the cores.
-AT_MOST_THREE := import json, sys; sys.exit(len(json.load(open(".pytest_cache/v/cache/lastfailed"))) > 3)
+AT_MOST_FIVE := import json, sys; sys.exit(len(json.load(open(".pytest_cache/v/cache/lastfailed"))) > 5)
 pytest: $(VENV)/.dev
 	@$(BIN)/python -m compileall -q src tests benchmarks
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --assert=plain \
-	|| { $(BIN)/python -c '$(AT_MOST_THREE)' && echo "Again, alone:" \
+	|| { $(BIN)/python -c '$(AT_MOST_FIVE)' && echo "Again, alone:" \
 	&& $(BIN)/python -m pytest --last-failed --last-failed-no-failures=none; }
 
 # Long counts of what the tests try a little of. SOAK_KILLS, SOAK_JOBS, SOAK_FOLDERS, SOAK_TRACES, SOAK_SEED and
