@@ -28,15 +28,17 @@ def ranked(chosen: list[tuple[Candidate, str]], cause: str | None) -> list[tuple
 
 
 def _by_step(chosen: list[tuple[Candidate, str]], cause: str | None) -> list[tuple[Candidate, str]]:
-    """The shortest step first that is sure, the upper end of its interval; of those that are alike what moves
-    the wall, in the order it was chosen. A bound promises nothing: a fix of the wall that has only that goes
-    before what can hardly be as short, and whatever else has only that comes last."""
+    """The shortest step first that is sure, the upper end of its interval; of those that are alike what asks
+    for no compiler, then what moves the wall, in the order it was chosen. A bound promises nothing: a fix of
+    the wall that has only that goes before what can hardly be as short, and whatever else has only that comes
+    last."""
     ends = [one.predicted.high or inf for one, _ in chosen if one.predicted is not None]
     shortest = min(ends, default=inf)
 
-    def place(pair: tuple[Candidate, str]) -> tuple[int, bool]:
+    def place(pair: tuple[Candidate, str]) -> tuple[int, bool, bool]:
         high = pair[0].predicted.high if pair[0].predicted is not None else None
-        return int(log((high or inf) / shortest) / log(ALIKE)) if high else 0, pair[1] != cause
+        steps = int(log((high or inf) / shortest) / log(ALIKE)) if high else 0
+        return steps, pair[0].fix.compiles, pair[1] != cause
 
     found = sorted((pair for pair in chosen if pair[0].predicted is not None), key=place)
     bounded = [pair for pair in chosen if pair[0].predicted is None]
@@ -69,7 +71,9 @@ def _goes_before(bounded: Candidate, other: Candidate, moved: str, cause: str | 
 
 
 def _is_as_good_and_plainer(one: Candidate, other: Candidate) -> bool:
-    """Of two ways to the same end, with as short a step."""
+    """Of two ways to the same end, with as short a step, as it stands."""
     if not is_plainer(one.name, other.name) or one.predicted is None or other.predicted is None:
+        return False
+    if one.outcome.after_others and not other.outcome.after_others:
         return False
     return (one.predicted.high or inf) <= ALIKE * (other.predicted.high or 0.0)

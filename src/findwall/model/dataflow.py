@@ -151,6 +151,7 @@ class LineLoop(msgspec.Struct, frozen=True):
     ops: int  # that a round calls, on average
     parameters: bool  # each round changes a parameter of its own
     unseen: bool  # the host takes what a round made, and hands tensors to later ones
+    gradients: bool = False  # each round goes back through one and the same forward pass
 
 
 class Batches(msgspec.Struct, frozen=True):

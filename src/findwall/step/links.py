@@ -276,3 +276,46 @@ def is_replayed(timeline: Timeline, links: Links, rows: I64) -> Bool:
     """Device rows that a graph launch issued."""
     launch = links.launch[rows]
     return (launch >= 0) & timeline.bears(GRAPH_LAUNCH, np.maximum(launch, 0))
+
+
+# -- gradients of gradients ----------------------------------------------------------------------------
+
+CHECKPOINTED = re.compile(r"^_NoopSaveInputs$|^CheckpointFunction")
+_KEEPS = re.compile("AccumulateGrad")  # a gradient, under the engine
+
+
+def keeps_gradients_graph(timeline: Timeline, links: Links) -> bool:
+    """Whether a backward pass is recorded itself (`create_graph=True`), as whoever differentiates a gradient
+    has it."""
+    if any(CHECKPOINTED.search(name) for name in timeline.names):
+        return False
+    forward = recording(timeline, links)
+    return bool((forward & of_second_derivatives(timeline, links, forward)).any())
+
+
+def recording(timeline: Timeline, links: Links) -> Bool:
+    """Ops under the engine that record themselves for a later backward."""
+    events = timeline.events
+    engine = timeline.named(ENGINE_RANGE)[events.name]
+    node = (links.parent >= 0) & engine[
+        np.maximum(links.parent, 0)
+    ]  # its own row, directly under the engine's
+    found: Bool = events.is_kind(Kind.OP) & links.backward & (events.sequence >= 0) & ~engine
+    return found & ~node & ~timeline.named(_KEEPS)[events.name]
+
+
+def of_second_derivatives(timeline: Timeline, links: Links, forward: Bool) -> Bool:
+    """Which rows are of a pass in which most nodes issue recording ops. Between two passes run ops that are
+    of none."""
+    events = timeline.events
+    engine = timeline.named(ENGINE_RANGE)[events.name]
+    issuing = np.unique(links.parent[links.parent >= 0])
+    nodes = np.flatnonzero((links.parent >= 0) & engine[np.maximum(links.parent, 0)])
+    nodes = nodes[np.isin(nodes, issuing)]
+    between = np.sort(events.start[events.is_kind(Kind.OP) & ~links.backward])
+    of = np.searchsorted(between, events.start)
+    recording = np.isin(nodes, links.parent[forward])
+    count = np.bincount(of[nodes], minlength=len(between) + 1)
+    share = np.bincount(of[nodes], recording, minlength=len(between) + 1) / np.maximum(count, 1)
+    found: Bool = share[of] > MAJORITY_SHARE
+    return found

@@ -11,31 +11,24 @@ import re
 
 import numpy as np
 
-from findwall.model.catalogue import MAJORITY_SHARE
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import I64
-from findwall.step.links import ENGINE_RANGE, nearest
+from findwall.step.links import CHECKPOINTED, ENGINE_RANGE, nearest, of_second_derivatives, recording
 from findwall.step.step_facts import Links
 
 # What torch.utils.checkpoint runs as it is entered: without and with reentrant autograd.
 CHECKPOINT = re.compile(r"^_NoopSaveInputs$|^CheckpointFunction$")
-_KEEPS = re.compile("AccumulateGrad")  # a gradient, under the engine
-_CHECKPOINTED = re.compile(r"^_NoopSaveInputs$|^CheckpointFunction")
 
 
 def recomputed(timeline: Timeline, links: Links, rows: I64) -> Bool:
     """For each device row, whether it repeats forward work."""
     found = np.zeros(len(rows), bool)
-    events = timeline.events
-    engine = timeline.named(ENGINE_RANGE)[events.name]
+    engine = timeline.named(ENGINE_RANGE)[timeline.events.name]
     if not engine.any():  # without its ranges a node cannot be told from an op that it runs again
         return found
-    forward = events.is_kind(Kind.OP) & links.backward & (events.sequence >= 0) & ~engine
-    parent = np.maximum(links.parent, 0)
-    node = (links.parent >= 0) & engine[parent]  # the node's own row, directly under the engine's
-    forward &= ~node & ~timeline.named(_KEEPS)[events.name]
-    if not any(_CHECKPOINTED.search(name) for name in timeline.names):
-        forward &= ~_of_second_derivatives(timeline, links, engine, forward)
+    forward = recording(timeline, links)
+    if not any(CHECKPOINTED.search(name) for name in timeline.names):
+        forward &= ~of_second_derivatives(timeline, links, forward)
     if not forward.any():
         return found
     around = np.append(nearest(links.parent, forward | engine), -1)[links.op[rows]]
@@ -64,20 +57,4 @@ def because_of_checkpoints(timeline: Timeline, links: Links, rows: I64, again: B
         entered = events.start[marks[events.thread[marks] == thread]]
         first = np.searchsorted(events.start[call[mine]], entered)
         found[theirs[first[first < len(theirs)]]] = True
-    return found
-
-
-def _of_second_derivatives(timeline: Timeline, links: Links, engine: Bool, forward: Bool) -> Bool:
-    """Which rows are of a pass in which most nodes issue recording ops. Between two passes run ops that are
-    of none."""
-    events = timeline.events
-    issuing = np.unique(links.parent[links.parent >= 0])
-    nodes = np.flatnonzero((links.parent >= 0) & engine[np.maximum(links.parent, 0)])
-    nodes = nodes[np.isin(nodes, issuing)]
-    between = np.sort(events.start[events.is_kind(Kind.OP) & ~links.backward])
-    of = np.searchsorted(between, events.start)
-    recording = np.isin(nodes, links.parent[forward])
-    count = np.bincount(of[nodes], minlength=len(between) + 1)
-    share = np.bincount(of[nodes], recording, minlength=len(between) + 1) / np.maximum(count, 1)
-    found: Bool = share[of] > MAJORITY_SHARE
     return found

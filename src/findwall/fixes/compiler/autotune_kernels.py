@@ -36,7 +36,7 @@ from findwall.fixes import (
     to_floor,
 )
 from findwall.fixes.compiler.compile_patch import compile_named
-from findwall.fixes.compiler.compiling import compile_models
+from findwall.fixes.compiler.compiling import TWICE, compile_models
 from findwall.work.fusion import SCAN, WRITTEN_ANEW
 from findwall.work.work_facts import ops_named
 
@@ -66,6 +66,7 @@ FIX = Fix(
     MOVES,
     "changes-numerics",
     use,
+    (TWICE,),
     apply=partial(compile_models, mode=MODE),
     patch=partial(
         compile_named,
@@ -73,4 +74,5 @@ FIX = Fix(
         trainers={"transformers": {"torch_compile": "True", "torch_compile_mode": f'"{MODE}"'}},
     ),
     plainer=("torch-compile", "compile-blocks"),
+    compiles=True,
 )

@@ -20,6 +20,7 @@ from __future__ import annotations
 from findwall.facts.rewritten_step import COMPILED_AWAY
 from findwall.fixes import Fix, Outcome, cannot_tell
 from findwall.fixes.compiler.compile_patch import compile_each_block
+from findwall.fixes.compiler.compiling import TWICE
 from findwall.fixes.compiler.repeated_blocks import compile_blocks
 from findwall.step.step_facts import StepFacts
 
@@ -31,5 +32,12 @@ def use(_facts: StepFacts) -> Outcome:
 
 
 FIX = Fix(
-    MOVES, "changes-numerics", use, apply=compile_blocks, patch=compile_each_block, plainer=("torch-compile",)
+    MOVES,
+    "changes-numerics",
+    use,
+    (TWICE,),
+    apply=compile_blocks,
+    patch=compile_each_block,
+    plainer=("torch-compile",),
+    compiles=True,
 )

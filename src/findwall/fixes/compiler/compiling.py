@@ -16,7 +16,9 @@ from findwall.apply.applying import Effect
 from findwall.apply.layer_calls import Instead, LayerCalls
 from findwall.apply.model_calls import Call, InPlace, is_layer, place
 from findwall.apply.roots import roots
+from findwall.fixes import unless
 from findwall.model.applied import Place, Spot
+from findwall.step.links import keeps_gradients_graph
 
 # Places: calls of models, and the functions that call layers where no model does.
 CALLED, FUNCTION = "call", "function"
@@ -33,6 +35,9 @@ WRAPPED = (
     "the compiler makes no graph of torch's own modules inside DistributedDataParallel: compile the model "
     "before it is wrapped"
 )
+
+# What the compiler makes of a backward pass cannot be differentiated: the job would end with an error.
+TWICE = unless("compile/second-derivatives", lambda facts: keeps_gradients_graph(facts.timeline, facts.links))
 
 
 def compile_models(torch: Any, effect: Effect, **how: Any) -> None:

@@ -30,7 +30,7 @@ from findwall.facts.likely_times import calls_a_step, host_ns
 from findwall.facts.rewritten_step import COMPILED_AWAY, compiled_at_best, compiled_kernels, model_rows
 from findwall.fixes import Claim, Facts, Fix, Made, Outcome, Use, free_launches, is_training
 from findwall.fixes.compiler.compile_patch import compile_named
-from findwall.fixes.compiler.compiling import compile_models
+from findwall.fixes.compiler.compiling import TWICE, compile_models
 from findwall.fixes.refusals import ON_CORES, REPLAYED
 from findwall.replay.change import Change, Issue, Ready
 
@@ -83,6 +83,7 @@ FIX = Fix(
     (
         ON_CORES,
         REPLAYED,
+        TWICE,
     ),
     tried=11,
     apply=apply,
@@ -92,4 +93,5 @@ FIX = Fix(
         trainers={"transformers": {"torch_compile": "True", "torch_compile_mode": '"reduce-overhead"'}},
     ),
     plainer=("torch-compile", "autotune-kernels", "compile-blocks", "builtin-ops", "fused-loss"),
+    compiles=True,
 )

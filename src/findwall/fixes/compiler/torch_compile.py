@@ -53,7 +53,7 @@ from findwall.fixes import (
     without_floors,
 )
 from findwall.fixes.compiler.compile_patch import compile_named
-from findwall.fixes.compiler.compiling import compile_live, compile_models, graphs_seen
+from findwall.fixes.compiler.compiling import TWICE, compile_live, compile_models, graphs_seen
 from findwall.model.catalogue import MAJORITY_SHARE, MATRIX_CLASSES, MENTION_SHARE, WORTH_IT
 from findwall.model.intervals import I64
 from findwall.replay.change import Change, Issue
@@ -150,6 +150,7 @@ FIX = Fix(
     MOVES,
     "changes-numerics",
     use,
+    (TWICE,),
     tried=1,
     plainer=("builtin-ops", "fused-loss"),
     apply=compile_models,

@@ -96,10 +96,11 @@ def _by_lines(facts: Facts) -> Outcome | None:
         "apart": not asks,
     }
     named = {"op": facts.op_name(int(most.atoms[0])) or "", "function": ""}
+    said = "vectorise-loop/gradients" if most.gradients else "vectorise-loop/one-call"
     moved = tuple(one for one in CAUSES_OF_LOOPS if gain_ms(facts, one) > MENTION_SHARE * step_ms(facts))
     moved += on_cores_too(facts, np.concatenate([one.atoms for one in found]))
     return Use(
-        Claim("vectorise-loop/one-call", figures, named, [most.place]),
+        Claim(said, figures, named, [most.place]),
         _at_once(facts, found, _LEAST),
         moved or CAUSES_OF_LOOPS,
         likely=lambda made: _at_once(facts, found, _LIKELY),

@@ -37,6 +37,9 @@ WORDS: dict[str, Words] = {
     "device/cores": "the job runs on the CPU",
     "ceilings/unknown": "how near the ceiling its kernels run is not known: {parts[0]}",
     "graph/replayed-already": "the kernels are already replayed from a graph",
+    "compile/second-derivatives": (
+        "the job differentiates a gradient (`create_graph=True`), and compiled code does not support that"
+    ),
     "matmuls/none": "there is no matmul in this step",
     "matmuls/already-in": "the matmuls already run in {format}",
     "matmuls/no-faster-narrow": "{device} is no faster in 16 bits",

@@ -81,6 +81,16 @@ def _one_call(claim: Claim) -> str:
     )
 
 
+def _gradients(claim: Claim) -> str:
+    return fill(
+        "Take one gradient, of the sum, instead of {rounds} through one forward pass{where}: "
+        "`torch.autograd.grad(y.sum(), x)` where each `y[i]` has its own part of `x`, else "
+        "`is_grads_batched=True`. They issue {issued:,.0f} {pieces} per step.",
+        claim,
+        where=at(claim),
+    )
+
+
 def _seen_at(claim: Claim) -> str:
     return fill(
         "If the host loops at {lines}, do it with ops on whole arrays or tensors: it stood on such lines, "
@@ -293,6 +303,7 @@ WORDS: dict[str, Words] = {
     "shorter-host-calls/at": _shorter_calls,
     "call/of": "{places[0]} ({function}, about {ms:ms})",
     "vectorise-loop/one-call": _one_call,
+    "vectorise-loop/gradients": _gradients,
     "vectorise-loop/none": "no loop of Python keeps the device waiting",
     "vectorise-loop/called-often": (
         "Replace the loop that calls {function} ({places[0]}) {times:,.0f} times per step by ops on whole "
