@@ -497,6 +497,18 @@ def test_what_is_no_better_than_a_plainer_way_stands_behind() -> None:
     assert [one.name for one, _ in better] == ["bf16-autocast", "tf32", "sdpa"]
 
 
+def test_of_what_is_alike_a_compiler_and_what_cannot_be_made_yet_stand_behind() -> None:
+    def one(name: str, high: float, later: bool = False) -> tuple[Candidate, str]:
+        predicted, use = Range(high, high, high), Use(Claim("x"), after_others=later)
+        return Candidate(name, FIXES[name], use, ("launch-bound",), 0.0, predicted), "launch-bound"
+
+    lists = one("foreach-optimizer", 5.1)
+    alike = ranked([one("torch-compile", 5.0), one("fused-optimizer", 4.0, later=True), lists], "launch-bound")
+    assert [one.name for one, _ in alike] == ["foreach-optimizer", "torch-compile", "fused-optimizer"]
+    better = ranked([one("torch-compile", 4.0), lists], "launch-bound")
+    assert [one.name for one, _ in better] == ["torch-compile", "foreach-optimizer"]
+
+
 @pytest.mark.parametrize("name", JOBS)
 def test_a_refusal_is_proven_by_the_replay_that_predictions_use(name: str) -> None:
     """No fix is refused that the replay finds worth it, none claims to save less than the replay shows, and
