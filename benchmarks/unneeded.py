@@ -27,6 +27,7 @@ FIXES = {
     "statistics_unread": "no-unread-results",
     "forward_again_for_metric": "reuse-results",
     "loss_again": "reuse-results",
+    "backward_of_each_loss": "one-backward",
     "mask_in_every_step": "compute-once",
     "prompt_in_every_step": "compute-once",
     "adjacency_in_every_step": "compute-once",

@@ -152,6 +152,27 @@ def loss_again(s: Setting) -> Step:
     return trained(model.parameters(), loss)
 
 
+def backward_of_each_loss(s: Setting) -> Step:
+    trunk, heads = s.net(4), [s.net(1, 8) for _ in range(3)]
+    optimizer = torch.optim.SGD(
+        [*trunk.parameters(), *(one for head in heads for one in head.parameters())], lr=1e-3
+    )
+
+    def step() -> torch.Tensor:
+        shared = trunk(s.batch())
+        losses = torch.stack([head(shared).square().mean() for head in heads])
+        optimizer.zero_grad()
+        if s.edited:
+            losses.sum().backward()
+        else:
+            for loss in losses:
+                loss.backward(retain_graph=True)  # needless
+        optimizer.step()
+        return losses.sum().detach()
+
+    return step
+
+
 def mask_in_every_step(s: Setting) -> Step:
     model, wide = s.net(1), 4 * s.size
     kept = torch.ones(wide, wide, device=s.device).tril().cumsum(0).softmax(-1)[: s.size, : s.size]
@@ -310,6 +331,7 @@ JOBS = {
         statistics_unread,
         forward_again_for_metric,
         loss_again,
+        backward_of_each_loss,
         mask_in_every_step,
         prompt_in_every_step,
         adjacency_in_every_step,

@@ -503,7 +503,9 @@ def test_of_what_is_alike_a_compiler_and_what_cannot_be_made_yet_stand_behind() 
         return Candidate(name, FIXES[name], use, ("launch-bound",), 0.0, predicted), "launch-bound"
 
     lists = one("foreach-optimizer", 5.1)
-    alike = ranked([one("torch-compile", 5.0), one("fused-optimizer", 4.0, later=True), lists], "launch-bound")
+    alike = ranked(
+        [one("torch-compile", 5.0), one("fused-optimizer", 4.0, later=True), lists], "launch-bound"
+    )
     assert [one.name for one, _ in alike] == ["foreach-optimizer", "torch-compile", "fused-optimizer"]
     better = ranked([one("torch-compile", 4.0), lists], "launch-bound")
     assert [one.name for one, _ in better] == ["torch-compile", "foreach-optimizer"]

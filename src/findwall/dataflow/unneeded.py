@@ -1,6 +1,6 @@
 """What a step does for nothing: gradients that nobody uses, results that nobody reads, what was computed
-before in the same step, what every step computes alike, rows that need no work, and attention that a mask
-leaves out.
+before in the same step, backward passes that one would do for, what every step computes alike, rows that need
+no work, and attention that a mask leaves out.
 
 Told by the graph of the step where there is one. Without one, only gradients are known that are added up and
 never taken away (`added_gradients.py`).
@@ -28,6 +28,7 @@ from findwall.dataflow.linking import (
 )
 from findwall.dataflow.masked_attention import under_masks
 from findwall.dataflow.padded_rows import filled_rows
+from findwall.dataflow.repeated_passes import asked_at, passed_again
 from findwall.dataflow.repeats import repeats
 from findwall.dataflow.row_ops import elements
 from findwall.dataflow.row_work import RowWork, row_work
@@ -165,6 +166,7 @@ def _heads(flow: Flow) -> dict[Needless, I64]:
         "unread": unread,
         "always": again.always,
         "twice": np.union1d(again.twice, _gradients_of(flow, again.twice)),
+        "passes": passed_again(flow),
     }
 
 
@@ -235,7 +237,7 @@ def _told(facts: WorkFacts, graph: Joined, kind: Needless, atoms: I64, op: I64) 
         atoms=atoms,
         op=int(rows[0]) if len(rows) else -1,
         ops=len(heads),
-        place=_caller(flow, spent),
+        place=(asked_at(flow, heads) if kind == "passes" else "") or _caller(flow, spent),
         gradients=_accumulators(flow, heads, adds),
     )
 

@@ -109,7 +109,17 @@ class Observed(msgspec.Struct, frozen=True):
 # away behind it, that were repeated before it, that an earlier pass has worked on, that only fill a batch up;
 # and attention to positions that its mask leaves out.
 Needless = Literal[
-    "gradients", "unread", "always", "twice", "evaluation", "dropped", "repeated", "grown", "filled", "masked"
+    "gradients",
+    "unread",
+    "always",
+    "twice",
+    "passes",
+    "evaluation",
+    "dropped",
+    "repeated",
+    "grown",
+    "filled",
+    "masked",
 ]
 
 

@@ -2,7 +2,8 @@
 
 What it finds:
 Gradients that reach no parameter which is trained, as those of a teacher or a frozen backbone that is still
-in the graph. Results that nobody reads. What was computed before from the same values. What every step
+in the graph. Results that nobody reads. What was computed before from the same values.
+Backward passes through one forward pass whose gradients are only added up. What every step
 computes alike, from what never changes. An evaluation in every step. Rows that are worked on and thrown
 away, that are copies of one another, or that an earlier pass of the model has worked on: old tokens, for each
 new one. Places of a batch that only fill it up. Attention to positions that its mask leaves out.
@@ -22,7 +23,8 @@ makes that attention unneeded work.
 
 What helps:
 no-unused-gradients: take what is not trained out of the graph. no-unread-results: leave out what nobody
-reads. reuse-results: keep what was computed. compute-once: compute what never changes before the loop.
+reads. reuse-results: keep what was computed. one-backward:
+take one pass of the sum of the losses. compute-once: compute what never changes before the loop.
 evaluate-less-often: every n steps instead of in each. fewer-rows: pick rows before the work, repeat them
 behind it. kv-cache: keep what was computed for old tokens. less-padding: fill batches up
 to their longest sample. block-sparse-attention: compute the blocks that a mask lets through.
@@ -38,6 +40,7 @@ FIX_OF = {
     "gradients": "no-unused-gradients",
     "unread": "no-unread-results",
     "twice": "reuse-results",
+    "passes": "one-backward",
     "always": "compute-once",
     "evaluation": "evaluate-less-often",
     "dropped": "fewer-rows",

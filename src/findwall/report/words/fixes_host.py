@@ -179,6 +179,11 @@ WORDS: dict[str, Words] = {
         "Keep what was computed before{where} instead of computing it again: [[{ops:,} ops "
         "take ||that takes ]]{spent_ms:per_step}."
     ),
+    "one-backward/none": "no backward pass goes where an earlier one went, as far as that was seen",
+    "one-backward/found": _with_place(
+        "Add the losses up and call `backward()` once{where}: the gradients of several passes through one "
+        "forward pass are only added up, and going through what they share again takes {spent_ms:per_step}."
+    ),
     "compute-once/none": "nothing is computed alike in every step, as far as that was seen",
     "compute-once/found": _with_place(
         "Compute before the loop what is the same in every step{where}, and keep it: [[{ops:,} ops take "

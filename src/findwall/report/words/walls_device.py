@@ -200,6 +200,8 @@ WORDS: dict[str, Words] = {
     "results that nobody reads[[ ({places[0]})]]",
     "unneeded-work/twice": "{opening} goes to work that nobody needs, {most_ms:ms} of it to "
     "what was computed before from the same values[[ ({places[0]})]]",
+    "unneeded-work/passes": "{opening} goes to work that nobody needs, {most_ms:ms} of it to "
+    "backward passes whose gradients are only added up[[ ({places[0]})]]",
     "unneeded-work/always": "{opening} goes to work that nobody needs, {most_ms:ms} of it to "
     "what every step computes alike[[ ({places[0]})]]",
     "unneeded-work/evaluation": "{opening} goes to work that nobody needs, {most_ms:ms} of it to an "
@@ -220,6 +222,7 @@ WORDS: dict[str, Words] = {
     "`requires_grad_(False)` or `torch.no_grad()`",
     "advise/no-unread-results": "leave it out, or compute it only in the steps that use it",
     "advise/reuse-results": "keep the first result",
+    "advise/one-backward": "add the losses up and take one backward pass",
     "advise/evaluate-less-often": "evaluate every n steps",
     "advise/compute-once": "compute it once, before the loop",
     "advise/block-sparse-attention": "attend only where the mask lets anything through, with a mask of "
