@@ -2,8 +2,8 @@
 losses gives the same.
 
 A pass is what autograd's engine runs between two ops of the job's own. Where a later one goes through a node
-again, that is for nothing if the engine alone adds to what an earlier one made until the later one ends: a
-gradient that is looked at, kept apart or differentiated was wanted by itself.
+again, that is for nothing if the engine alone adds to what an earlier one made of it: a gradient that is
+looked at, kept apart or differentiated was wanted by itself.
 """
 
 from __future__ import annotations
@@ -13,32 +13,13 @@ import numpy as np
 from findwall.dataflow.linking import Flow, in_backward, judged, numbers_in_backward, rows_under
 from findwall.dataflow.usefulness import ACCUMULATES
 from findwall.model.dataflow import LINE
-from findwall.model.events import Bool
 from findwall.model.intervals import I64
 
 
 def passed_again(flow: Flow) -> I64:
     """Heads of nodes that an earlier backward pass has gone through."""
-    observed, back = flow.observed, in_backward(flow.observed)
-    of = np.cumsum(~back & (flow.head == np.arange(len(back))))  # one number for the rows of a pass
-    number = numbers_in_backward(flow)
-    nodes = np.flatnonzero(number >= 0)
-    first = dict(zip(number[nodes[::-1]].tolist(), of[nodes[::-1]].tolist(), strict=True))
-    began = np.array([first[one] for one in number[nodes].tolist()], np.int64)
-    later = of[nodes] > began
-    if not later.any():
-        return nodes[:0]
-    adds = np.zeros(len(back), bool)
-    adds[list(rows_under(observed, ACCUMULATES))] = True
-    pairs = np.unique(np.column_stack([began[later], of[nodes[later]]]), axis=0)
-    apart = {(a, b): _is_only_added(flow, back, of, adds, a, b) for a, b in pairs.tolist()}
-    again = [apart.get(pair, False) for pair in zip(began.tolist(), of[nodes].tolist(), strict=True)]
-    # What a pass adds to gradients that are there, it adds to what the one pass would have made whole.
-    needless = {late for (_, late), alone in apart.items() if alone}
-    sums = (flow.writer >= 0) & adds[flow.reader] & back[np.maximum(flow.writer, 0)]
-    sums &= (of[np.maximum(flow.writer, 0)] < of[flow.reader]) & np.isin(of[flow.reader], list(needless))
-    found = np.concatenate([nodes[np.array(again, bool)], flow.head[flow.reader[sums]]])
-    heads: I64 = np.intersect1d(found, judged(flow))
+    found = _Passes(flow)
+    heads: I64 = np.intersect1d(found.heads(), judged(flow)) if len(found.nodes) else found.nodes
     return heads
 
 
@@ -50,15 +31,40 @@ def asked_at(flow: Flow, heads: I64) -> str:
     return observed.names[int(observed.line[before[-1]])].removeprefix(LINE) if len(before) else ""
 
 
-def _is_only_added(flow: Flow, back: Bool, of: I64, adds: Bool, early: int, late: int) -> bool:
-    """Whether until the late pass ends nothing reads what passes before it made, but what adds to it."""
-    made = back & (of >= early) & (of < late)
-    ends = int(np.flatnonzero(back & (of == late))[-1])
-    known = flow.writer >= 0
-    reads = (
-        known
-        & made[np.maximum(flow.writer, 0)]
-        & (of[flow.reader] != of[np.maximum(flow.writer, 0)])
-        & ~adds[flow.reader]
-    )
-    return not (flow.reader[reads] <= ends).any()
+class _Passes:
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+        self._back = in_backward(flow.observed)
+        # One number for all rows between two ops of the job's own.
+        self._of = np.cumsum(~self._back & (flow.head == np.arange(len(self._back))))
+        self._adds = np.zeros(len(self._back), bool)
+        self._adds[list(rows_under(flow.observed, ACCUMULATES))] = True
+        number = numbers_in_backward(flow)
+        rows = np.flatnonzero(number >= 0)
+        first = dict(zip(number[rows[::-1]].tolist(), self._of[rows[::-1]].tolist(), strict=True))
+        began = np.array([first[one] for one in number[rows].tolist()], np.int64)
+        later = self._of[rows] > began
+        self.nodes, self._began = rows[later], began[later]  # gone through before, and in which pass first
+        self._shared = self._back & np.isin(number, np.unique(number[self.nodes]))
+        writer = np.maximum(flow.writer, 0)
+        # Links that leave the pass which made what is read.
+        self._leaves = (flow.writer >= 0) & self._back[writer] & (self._of[writer] < self._of[flow.reader])
+        self._writer = writer
+
+    def heads(self) -> I64:
+        late = self._of[self.nodes]
+        pairs = np.column_stack([self._began, late])
+        summed = {(a, b) for a, b in np.unique(pairs, axis=0).tolist() if self._is_only_added(a, b)}
+        again = np.array([(a, b) in summed for a, b in pairs.tolist()], bool)
+        # What a pass adds to gradients that are there, the one pass would have made whole.
+        sums = self._leaves & self._adds[self._flow.reader]
+        sums &= np.isin(self._of[self._flow.reader], [b for _, b in summed])
+        return np.concatenate([self.nodes[again], self._flow.head[self._flow.reader[sums]]])
+
+    def _is_only_added(self, early: int, late: int) -> bool:
+        """Whether until the late pass ends nothing reads what passes before it made, but what adds to it; and
+        nothing ever reads what they made of nodes that both go through, as long as nothing was added."""
+        reader, of = self._flow.reader, self._of[self._writer]
+        ends = int(np.flatnonzero(self._back & (self._of == late))[-1])
+        wanted = self._leaves & ~self._adds[reader] & (of >= early) & (of < late)
+        return not (wanted & ((reader <= ends) | self._shared[self._writer])).any()
