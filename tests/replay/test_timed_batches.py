@@ -68,9 +68,11 @@ def test_a_backlog_hides_nothing() -> None:
     assert play_with(faster, host).step == pytest.approx(70 * US, rel=1e-3)
 
 
-def test_a_loader_that_is_hardly_waited_for_sets_no_pace() -> None:
-    graph = traced(0, 0)
-    assert as_waited_for(graph, 1 * US, 70 * US) == (graph, None)
+@pytest.mark.parametrize("apart_us", [0, 70])
+def test_a_loader_that_is_hardly_waited_for_sets_no_pace(apart_us: float) -> None:
+    graph, idle = reading_of(traced(apart_us, apart_us), waited_us=1, step_us=40)
+    assert idle[LOADER] == pytest.approx(1, abs=0.1)
+    assert play_with(HostWork(LAUNCHING, 0.1).apply(graph), Calibration()).step < 20 * US
 
 
 def test_what_the_trace_waited_for_more_than_the_job_is_no_wait_of_the_job() -> None:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from findwall.model.catalogue import WORTH_IT
 from findwall.model.causes import cause_index
 from findwall.replay.calibrate import Calibration, fit
+from findwall.replay.change import Measured
 from findwall.replay.graph import NOTHING, Graph, HostTime
 from findwall.replay.rewiring import (
     at_step_starts,
@@ -21,7 +22,6 @@ from findwall.replay.rewiring import (
     with_arrivals,
     with_host_work,
     with_later_batches,
-    with_part,
 )
 
 LOADER = "loader-starved"
@@ -29,23 +29,22 @@ LOADER = "loader-starved"
 
 def as_waited_for(graph: Graph, waited: float, step: float) -> tuple[Graph, Calibration | None]:
     """The graph whose batches come as late as they were waited for, ns a step, and the host that fits a step
-    of this length then; as it is where no batch is known to be late."""
-    if not batches_waited_for(graph, LOADER).any() and waited >= WORTH_IT * step:
+    of this length then. Workers that were hardly waited for keep up: how fast they are nothing tells."""
+    waited = min(waited, step)
+    late = waited >= WORTH_IT * step
+    if late and not batches_waited_for(graph, LOADER).any():
         graph = _with_takers(graph, step)
-    mine = batches_waited_for(graph, LOADER)
-    if not mine.any():
-        return graph, None
-    total = min(waited, step) * graph.steps
-    held = replace(graph, lag=np.where(mine, NOTHING, graph.lag))
-    share = np.where(mine, total / float(graph.weight[mine].sum()), 0.0)
-    calibration = fit(with_part(held, LOADER, share), step).calibration
-    graph = with_later_batches(graph, mine, total, calibration)
+    takers = batches_waited_for(graph, LOADER)
+    held = Measured(LOADER, waited).apply(replace(graph, lag=np.where(takers, NOTHING, graph.lag)))
+    if not late:
+        return held, None
+    calibration = fit(held, step).calibration
+    graph = with_host_work(graph, LOADER, 0.0)
+    graph = with_later_batches(graph, takers, waited * graph.steps, calibration)
     return replace(graph, measured=graph.measured | {LOADER}), calibration
 
 
 def _with_takers(graph: Graph, step: float) -> Graph:
     """Batches that the trace saw nobody wait for: one a step, as far apart as those are long."""
-    graph = with_host_work(graph, LOADER, 0.0)
-    length = at_step_starts(graph, step * graph.steps)
-    part = HostTime(length, np.zeros(len(graph)), np.zeros(len(graph)))
-    return with_arrivals(graph, part, 1.0, cause_index(LOADER))
+    part = HostTime(at_step_starts(graph, step * graph.steps), np.zeros(len(graph)), np.zeros(len(graph)))
+    return with_arrivals(with_host_work(graph, LOADER, 0.0), part, 1.0, cause_index(LOADER))
