@@ -1,7 +1,8 @@
 """Measure how near its floor a GPU runs each class of kernel, and what the host pays for each kind of launch.
 
-    python benchmarks/curves.py --out curves.json [--only matmul,conv,attention,memory,optimizer,host]
-    python benchmarks/curves.py --ship curves.json     writes what findwall reads, from what was measured
+    python benchmarks/curves.py --out curves.json [--only matmul,conv,attention,memory,optimizer,fft,host]
+    python benchmarks/curves.py --ship curves.json [more.json]   writes what findwall reads, from what was
+                                                                 measured: parts of one GPU in several files
 
 Run it on an idle GPU; it takes about two minutes. Times are medians with the L2 cache flushed before each
 run, as in a real step, where the data of one kernel is seldom still there. What `findwall` ships of it
@@ -385,6 +386,48 @@ def optimizers() -> Iterator[dict[str, Any]]:
             yield row | {"bytes": 28 * count, "us": us, "host_us": host_us(step, calls, 3)}
 
 
+# -- Fourier transforms --------------------------------------------------------------------------------
+
+
+def transforms() -> Iterator[dict[str, Any]]:
+    """Of lengths that have fast kernels, along one dimension, two and three, of few numbers and of many: with
+    the bytes that findwall's own model counts, for it is its floors that the curve is read at. And passes
+    over complex numbers, which torch's compiler leaves to such kernels as well."""
+    from findwall.machine.hardware import table_ceilings
+    from findwall.work.op_families.fft import Transform
+
+    cache = float(table_ceilings(torch.cuda.get_device_name()).l2_bytes or 0)
+    shapes = [
+        *(
+            (batch, (length,))
+            for length in (256, 1024, 4096, 16384)
+            for batch in (2**18 // length, 2**26 // length)
+        ),
+        *((batch, (side, side)) for side, batches in SIDES_2D.items() for batch in batches),
+        *((batch, (side, side, side)) for side, batch in ((32, 64), (64, 64), (128, 16), (256, 4))),
+    ]
+    for batch, lengths in shapes:
+        axes = tuple(range(1, 1 + len(lengths)))
+        for real in (False, True):
+            x = torch.randn(batch, *lengths, device="cuda", dtype=FP32 if real else torch.complex64)
+            made = Transform(lengths, x.numel(), 8, False, real)
+            run = torch.fft.rfftn if real else torch.fft.fftn
+            us = device_us(lambda: run(x, dim=axes))
+            row = {"class": "fft", "dims": [batch, *lengths], "real": real, "flops": made.work.flops}
+            yield row | {"bytes": made.bytes_beyond(cache), "us": us}
+    for side, batch in ((256, 16), (1024, 1), (1024, 16), (2048, 32), (4096, 12)):
+        x = torch.randn(batch, side, side, device="cuda", dtype=torch.complex64)
+        y = torch.randn_like(x)
+        factor, size = torch.randn(side, side, device="cuda", dtype=torch.complex64), x.numel() * 8
+        row = {"class": "complex", "dims": [batch, side, side], "bytes": 2 * size + side * side * 8}
+        yield row | {"what": "mul", "us": device_us(lambda: x * factor)}
+        yield row | {"what": "mul_", "us": device_us(lambda: x.mul_(factor))}
+        yield row | {"what": "add", "bytes": 3 * size, "us": device_us(lambda: torch.add(x, y))}
+
+
+SIDES_2D = {128: (16, 1024), 512: (4, 64), 1024: (4, 64), 2048: (4, 16), 4096: (1, 4, 12)}
+
+
 # -- the host ------------------------------------------------------------------------------------------
 
 
@@ -464,6 +507,7 @@ PARTS = {
     "attention": attentions,
     "memory": memory,
     "optimizer": optimizers,
+    "fft": transforms,
 }
 
 
@@ -572,6 +616,12 @@ def host_units(rows: list[dict[str, Any]]) -> dict[str, float]:
     for way, other in (("fused", "foreach"), ("fused", "for-loop"), ("foreach", "for-loop")):
         shares = [timed[name, None, way] / timed[name, None, other] for name in lists]
         found[f"{way} of {other}"] = statistics.median(shares)
+    # Ops alone: all three walk over the parameters first, and the fused one does little else.
+    found["op in a list"] = statistics.median(
+        (timed[name, None, "foreach"] - timed[name, None, "fused"])
+        / (timed[name, None, "for-loop"] - timed[name, None, "fused"])
+        for name in lists
+    )
     return {name: round(value, 4) for name, value in found.items()}
 
 
@@ -580,11 +630,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=Path("curves.json"))
-    parser.add_argument("--ship", type=Path)
+    parser.add_argument("--ship", type=Path, nargs="+")
     parser.add_argument("--only", default=",".join(PARTS))
     options = parser.parse_args()
     if options.ship:
-        SHIPPED.write_text(json.dumps(ship(json.loads(options.ship.read_text())), indent=1) + "\n")
+        raw, *more = (json.loads(path.read_text()) for path in options.ship)
+        assert all(one["gpu"] == raw["gpu"] for one in more), "the files are of several GPUs"
+        raw["rows"] += [row for one in more for row in one["rows"]]
+        SHIPPED.write_text(json.dumps(ship(raw), indent=1) + "\n")
         return
     rows: list[dict[str, Any]] = []
     seconds: dict[str, float] = {}

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+from msgspec.structs import replace
+
+from findwall.causes import budget
 from findwall.causes.bandwidth import memory_roof
 from findwall.facts.facts import Facts
+from findwall.replay.curves import Curve, curves
 from sketch import KERNELS, Drawn, facts_of, sketch
 from speaking import in_words
 
@@ -69,3 +74,25 @@ def test_sixteen_bit_values_are_called_so() -> None:
     assert "16-bit values" in in_words(memory_roof.CAUSE, facts) and "8-bit tensors" in in_words(
         memory_roof.CAUSE, facts
     )
+
+
+def transforming(dtype: str = "c10::complex<float>") -> Facts:
+    """A field that is transformed and multiplied: neither comes near what memory moves."""
+    field = [12, 4096, 4096]
+    types = (dtype, "ScalarList", "Scalar", "Scalar")
+    fft = Drawn("regular_fft_factor<4096u>", "aten::_fft_c2c", (field, [], [], []), types)
+    drawn = {"f": replace(fft, concrete=("", "[1, 2]", "0", "True"))}
+    drawn["m"] = replace(KERNELS["k"].given(field, field, dtype=dtype), op="aten::mul")
+    return facts_of(sketch("oo   oo   oo   ", "fffmmfffmmfffmm", "|    |    |    ", kernels=drawn, us=800))
+
+
+def test_a_library_is_held_against_what_its_kernels_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has a faster transform, and no compiler writes passes over complex numbers."""
+    before = transforming()
+    assert before.spent_ms("slow-kernels") > 3.9 and before.spent_ms("unfused-pointwise") == 0
+    found = {"fft": Curve((10.0, 1000.0), (0.3, 0.63)), "complex": Curve((10.0, 1000.0), (0.3, 0.7))}
+    monkeypatch.setattr(budget, "curves", lambda: replace(curves(), classes={**curves().classes, **found}))
+    facts = transforming()
+    assert facts.spent_ms("memory-roof") == pytest.approx(before.spent_ms("slow-kernels"))
+    assert facts.recoverable().of(("slow-kernels", "memory-roof")) == pytest.approx(0, abs=1.0)
+    assert transforming("float").spent_ms("unfused-pointwise") > 0

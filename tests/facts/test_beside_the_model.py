@@ -94,6 +94,25 @@ def test_what_records_gradients_is_the_model_and_the_rest_is_beside_it(tmp_path:
     assert "aten::ones" not in outside and "aten::mul" in inside
 
 
+def test_what_a_loss_needs_without_gradients_is_beside_the_model(tmp_path: Path) -> None:
+    """Returns that a loop makes of values: compiling the model leaves them as they are."""
+
+    def weighted(job: Trained) -> torch.Tensor:
+        found = job.forward()
+        with torch.no_grad():
+            returns = found
+            for _ in range(3):
+                returns = torch.sigmoid(returns)
+        return torch.tanh(found * returns)
+
+    facts = recorded(tmp_path, forward=weighted, trained=Trained(norms=False))
+    beside = beside_the_model(facts)
+    outside = names(facts, [at for at, one in enumerate(beside) if one])
+    inside = names(facts, [at for at, one in enumerate(beside) if not one])
+    assert "aten::sigmoid" in outside and "aten::sigmoid" not in inside
+    assert "aten::tanh" in inside and "aten::tanh" not in outside
+
+
 def test_a_job_that_does_not_train_has_nothing_beside_its_model(tmp_path: Path) -> None:
     def inference(job: Trained, number: int) -> None:
         with torch.no_grad():

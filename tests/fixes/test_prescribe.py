@@ -232,11 +232,11 @@ def test_a_wait_that_was_timed_is_worth_a_trial_whatever_the_wall_is() -> None:
     found = seen(on_cores_without_floor())
     (one,) = found.prescriptions
     assert one.fixes == ["loader-workers"] and "num_workers=2" in in_words(one)
-    assert "3.03 ms per step for the one worker there is" in in_words(one)
+    assert "3.00 ms per step for the one worker there is" in in_words(one)
     assert one.step_ms.mid is None and one.basis is None
     assert one.step_ms.low == pytest.approx(9.0, rel=0.01)
     assert found.wall.sentence.endswith(
-        "Whatever the wall is, the job waits 3.03 ms per step for the loader: `findwall try` shows whether "
+        "Whatever the wall is, the job waits 3.00 ms per step for the loader: `findwall try` shows whether "
         "`loader-workers` helps."
     )
     assert not found.road and not found.quality.checks_failed

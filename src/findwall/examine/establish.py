@@ -20,9 +20,11 @@ from findwall.model.events import DEVICE_KINDS, Timeline
 from findwall.model.machine import Ceilings
 from findwall.model.measured_run import Rank, Run
 from findwall.replay.build import build
+from findwall.replay.calibrate import Calibration
 from findwall.replay.graph import Graph
-from findwall.replay.rewiring import with_freeing
+from findwall.replay.rewiring import batches_waited_for, with_freeing
 from findwall.replay.step_reading import Conditions, StepReading
+from findwall.replay.timed_batches import LOADER, as_waited_for
 from findwall.replay.true_step import read_step
 from findwall.step.captured_ops import noted_replays, with_captured_ops
 from findwall.step.cores import core_ceilings, cores_as_device, slowed
@@ -41,6 +43,7 @@ from findwall.step.timed_steps import (
     rare_ns,
     throttled_share,
 )
+from findwall.units import NS_PER_S
 from findwall.work.hardware_counters import match
 from findwall.work.kernel_table import kernel_table, taken_at_their_word
 from findwall.work.recomputed_kernels import because_of_checkpoints
@@ -100,7 +103,8 @@ def _judged(
     graph = _with_checkpoints(build(timeline, links, host, queue, on_cores), kernels, timeline, links)
     graph = with_freeing(graph, kernels.row, kernels.bytes) if on_cores else graph
     graph, conditions = _as_timed(graph, rank, timeline, queue, source)
-    reading = read_step(graph, true_step_s, source, conditions.rare)
+    graph, calibration = _waiting_as_timed(graph, conditions, true_step_s)
+    reading = read_step(graph, true_step_s, source, conditions.rare, calibration)
     if on_cores and (pace := reading.likely.pace) < 1.0 - SMALL_PART:
         kernels = kernel_table(timeline, links, slowed(ceilings, pace), steps.count, nbytes)
     judged = _at_their_word(kernels, rank, reading) if on_cores and not ceilings.known else kernels
@@ -185,8 +189,21 @@ def _as_timed(
     if source == "measured":
         kinds = kinds_traced(rank, timeline, queue)
         graph = replace(graph, share=kinds.share)
-        conditions = Conditions(rare_ns(rank, kinds), collections_ns(rank), loader_ns(rank))
+        workers = bool(rank.loader_workers) or batches_waited_for(graph, LOADER).any()
+        conditions = Conditions(rare_ns(rank, kinds), collections_ns(rank), loader_ns(rank), bool(workers))
     return conditions.change().apply(graph), conditions
+
+
+def _waiting_as_timed(
+    graph: Graph, conditions: Conditions, true_step_s: float | None
+) -> tuple[Graph, Calibration | None]:
+    """The graph with what was waited for workers while steps were timed, and the host that goes with it. Of
+    rare steps only their time is known: the waits in them are in it."""
+    if not conditions.by_workers or conditions.loader is None or true_step_s is None:
+        return graph, None
+    rare = conditions.rare
+    step = max(true_step_s * NS_PER_S - sum(rare.values()), 0.0)
+    return as_waited_for(graph, max(conditions.loader - rare.get(LOADER, 0.0), 0.0), step)
 
 
 def _with_servants(

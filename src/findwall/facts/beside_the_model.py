@@ -10,6 +10,8 @@ from findwall.model.catalogue import MATRIX_CLASSES
 from findwall.model.dataflow import Role
 from findwall.model.events import Bool
 from findwall.model.intervals import I64
+from findwall.step.called_ops import head_of, heads_of, records
+from findwall.step.links import issuers
 from findwall.step.step_facts import found_once
 from findwall.work.work_facts import WorkFacts
 
@@ -31,9 +33,22 @@ def only_looked_at(facts: WorkFacts) -> I64:
 
 @found_once
 def rows_beside_the_model(facts: WorkFacts) -> I64:
-    """Device rows of a job that trains which neither its model nor its backward pass issues."""
+    """Device rows of a job that trains which neither its model nor its backward pass issues. What its loss is
+    made from without gradients (returns, advantages, matched targets) no model makes that is trained."""
     rows = np.unique(rows_of(facts, np.arange(len(facts.atoms.index))))
-    return rows[serve(facts, rows, *_BESIDE)] if facts.links.backward.any() else rows[:0]
+    if not facts.links.backward.any():
+        return rows[:0]
+    return rows[serve(facts, rows, *_BESIDE) | (serve(facts, rows, "loss") & _without_gradients(facts, rows))]
+
+
+def _without_gradients(facts: WorkFacts, rows: I64) -> Bool:
+    """Which of these rows are of ops that record none, where the recording tells."""
+    heads = heads_of(facts)
+    numbered = records(facts, heads)
+    by = issuers(facts.timeline, facts.links, rows)
+    head = np.where(by >= 0, head_of(facts, heads)[by], -1)
+    plain: Bool = (head >= 0) & ~np.isin(head, heads[numbered]) & bool(numbered.any())
+    return plain
 
 
 @found_once

@@ -16,7 +16,7 @@ from findwall.model.causes import UNKNOWN
 from findwall.model.intervals import F64, I64
 from findwall.replay import taken_away
 from findwall.replay.calibrate import play_with
-from findwall.replay.change import Change, HostWork, Launch, Ready, Scale
+from findwall.replay.change import Change, HostWork, Launch, NoHostWork, Ready, Scale
 from findwall.replay.curves import curves
 from findwall.replay.graph import LAUNCHING, Graph
 from findwall.units import NOT_ZERO_NS, NS_PER_S
@@ -29,6 +29,7 @@ WARMER_AT_MOST, WARMER_LIKELY = 0.75, 0.35
 WARMER_USUALLY = (0.1, 0.6)  # at least and at most, in four of these five
 # Times the memory's rate: what a cache gives at most. Chosen by hand, above what such caches reach.
 CACHE_RATIO = 3.0
+UNSTABLE = "unstable-steps"
 
 
 def best_step(facts: Facts, change: Change, moves: tuple[str, ...]) -> float:
@@ -47,7 +48,24 @@ def best_step(facts: Facts, change: Change, moves: tuple[str, ...]) -> float:
     known = likely.idle.total - likely.idle[UNKNOWN]
     unseen = likely.left_over if likely.idle.of(moves) > MAJORITY_SHARE * known > 0 else 0.0
     # At best a change does no harm: nobody keeps one that does.
-    return min(max(likely.step - saved * likely.shrink - gone - unseen, 0.0), likely.step)
+    left = (likely.step - saved * likely.shrink - gone - unseen) - by_clock(facts, moves)
+    return min(max(left, 0.0) * with_slow_steps(facts, moves), likely.step)
+
+
+def by_clock(facts: Facts, moves: tuple[str, ...]) -> float:
+    """Of the step, ns: what steps add that are slow now and then and of which nothing else is known, where
+    these causes are not what they are put down to. What holds a job up so, a crowded host or a slower clock,
+    comes by the time and not by the step: a shorter one meets less of it."""
+    timed = facts.rank.step_times
+    kinds = timed.kinds() if timed is not None else ()
+    if UNSTABLE in moves or any(kind.every is not None for kind in kinds):
+        return 0.0
+    return facts.reading.likely.rare.get(UNSTABLE, 0.0)
+
+
+def with_slow_steps(facts: Facts, moves: tuple[str, ...]) -> float:
+    """Times a step without them: what such steps make of it."""
+    return facts.step / max(facts.step - by_clock(facts, moves), NOT_ZERO_NS)
 
 
 def on_warm_cores(facts: Facts, graph: Graph, step: float, how: float) -> float:
@@ -205,8 +223,9 @@ LARGE_IN_LISTS = 1.18
 
 
 def lists_at_best(facts: WorkFacts, atoms: I64) -> Change:
-    """The same bytes as fast as memory has them, in launches that cost nothing."""
-    ready = Change((Ready(rows_of(facts, atoms), turn=0.0),))
+    """The same bytes as fast as memory has them, in launches that cost nothing, with no Python between."""
+    rows = rows_of(facts, atoms)
+    ready = Change((Ready(rows, turn=0.0), NoHostWork(rows)))
     return to_floor(facts, atoms, passes_ns(facts, atoms)) + free_launches(facts, atoms) + ready
 
 
@@ -217,11 +236,14 @@ def passes_ns(facts: WorkFacts, atoms: I64) -> F64:
     return facts.kernels.floor[index] * share
 
 
-def in_lists(facts: WorkFacts, atoms: I64) -> Change:
-    """The same bytes, large ones more slowly than one by one, small ones without a start for each."""
+def in_lists(facts: WorkFacts, atoms: I64, still_walks: bool = False) -> Change:
+    """The same bytes, large ones more slowly than one by one, small ones without a start for each; of one of
+    torch's optimizers, which walks over its parameters in either case, less of the host is gone. Of what is
+    written by oneself the Python from tensor to tensor goes too."""
     index = np.unique(facts.atoms.index[atoms])
     rows = facts.kernels.row[index]
     least = facts.kernels.floor[index] * LARGE_IN_LISTS
     factor = np.nan_to_num(least / np.maximum(facts.kernels.duration[index], NOT_ZERO_NS), nan=1.0)
-    share = curves().host["foreach of for-loop"]
-    return Change((Scale(rows, factor), Launch(rows, share), Ready(rows, turn=0.0)))
+    share = curves().host["foreach of for-loop" if still_walks else "op in a list"]
+    listed = Change((Scale(rows, factor), Launch(rows, share), Ready(rows, turn=0.0)))
+    return listed if still_walks else listed + Change((NoHostWork(rows),))

@@ -10,7 +10,13 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from findwall.facts.best_changes import WARMER_LIKELY, WARMER_USUALLY, on_warm_cores
+from findwall.facts.best_changes import (
+    WARMER_LIKELY,
+    WARMER_USUALLY,
+    by_clock,
+    on_warm_cores,
+    with_slow_steps,
+)
 from findwall.facts.facts import Facts
 from findwall.facts.gains import is_blind
 from findwall.facts.likely_times import slowed
@@ -118,11 +124,13 @@ def _cases(uses: dict[str, Use]) -> list[dict[str, Use]]:
 def _steps(facts: Facts, uses: dict[str, Use], graph: Graph, how: float) -> tuple[float, float]:
     """On the likely host, and on the cheapest. `how`: by how much what stays runs faster on cores."""
     likely = facts.reading.likely
-    left = likely.step - _not_replayed(facts, moved_by(uses))
+    moves = moved_by(uses)
+    left = likely.step - _not_replayed(facts, moves) - by_clock(facts, moves)
+    slow = with_slow_steps(facts, moves)
 
     def step(calibration: Calibration, now: Replay) -> float:
         then = on_warm_cores(facts, graph, play_with(graph, calibration).step, how)
-        return left - (now.step - then) * likely.shrink
+        return (left - (now.step - then) * likely.shrink) * slow
 
     first = step(likely.calibration, likely.gaps.replay)
     if (slower := slowed(facts, graph, frozenset(uses), first)) is not None:

@@ -15,9 +15,11 @@ from msgspec.structs import replace
 
 from findwall.model.causes import cause_index
 from findwall.model.intervals import F64, I64
+from findwall.replay.calibrate import Calibration
 from findwall.replay.graph import NOTHING, Graph, HostTime, Node
 from findwall.replay.rewiring import (
     at_step_starts,
+    batches_waited_for,
     carved,
     in_all,
     launches_of,
@@ -25,7 +27,6 @@ from findwall.replay.rewiring import (
     marked,
     nodes_of,
     rechained,
-    takes_batch,
     with_arrivals,
     with_host_work,
     with_issue_time,
@@ -247,19 +248,20 @@ class Measured(msgspec.Struct, frozen=True):
 
     What the trace shows of it is scaled. What it does not show lies in host time without a name as far as
     that reaches (`hidden`: a collection looks like silence), else it is added at the start of each step.
-    Batches that worker processes make come as much later or earlier as they were waited for.
+    Batches that worker processes make come as much later or earlier as they are waited for on a host that
+    runs as in `calibration`.
     """
 
     cause: str
     ns: float
     hidden: bool = False
+    calibration: Calibration = Calibration()
 
     def apply(self, graph: Graph) -> Graph:
         total = self.ns * graph.steps
-        takers = graph.is_kind(Node.RETURN) & (graph.owner == cause_index(self.cause)) & takes_batch(graph)
+        takers = batches_waited_for(graph, self.cause)
         if takers.any():
-            # Of steps of several kinds the trace shows which of them waits: a mean would spread it over all.
-            return graph if graph.share is not None else with_later_batches(graph, takers, total)
+            return with_later_batches(graph, takers, total, self.calibration)
         part = graph.parts.get(self.cause, HostTime.none(len(graph)))
         shown = in_all(graph, part.length)
         if shown > 0 and not self.hidden:

@@ -64,11 +64,13 @@ class Conditions(msgspec.Struct, frozen=True):
     rare: Mapping[str, float] = {}  # steps that no traced one is like, by cause
     collections: float = 0.0
     loader: float | None = None
+    by_workers: bool = False  # whether workers make the batches that it waits for
 
     def change(self) -> Change:
-        """The host time that is known, in place of what a few traced steps show of it."""
+        """The host time that is known, in place of what a few traced steps show of it; batches of workers are
+        no host time."""
         edits: tuple[Measured, ...] = ()
-        if self.loader is not None:
+        if self.loader is not None and not self.by_workers:
             edits += (Measured("loader-starved", self.loader),)
         if self.collections > 0:
             edits += (Measured("gc-pause", self.collections, hidden=True),)

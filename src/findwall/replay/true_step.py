@@ -7,7 +7,7 @@ unknown cause: it is never spread over the causes that were seen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from msgspec.structs import replace
@@ -30,11 +30,13 @@ def read_step(
     true_step_s: float | None,
     source: str,
     rare: Mapping[str, float] | None = None,
+    calibration: Calibration | None = None,
 ) -> StepReading:
-    """The step as it is without the profiler. `true_step_s` None: from the trace alone."""
+    """The step as it is without the profiler. `true_step_s` None: from the trace alone. `calibration`: where
+    it is known from more than the step."""
     if true_step_s is None:
         return _from_trace(graph)
-    return _from_truth(graph, true_step_s * NS_PER_S, source, rare or {})
+    return _from_truth(graph, true_step_s * NS_PER_S, source, rare or {}, calibration)
 
 
 def _from_trace(graph: Graph) -> StepReading:
@@ -60,15 +62,17 @@ def _known(found: Blame) -> ByCause:
     return idle
 
 
-def _from_truth(graph: Graph, step: float, source: str, rare: Mapping[str, float]) -> StepReading:
+def _from_truth(
+    graph: Graph, step: float, source: str, rare: Mapping[str, float], known: Calibration | None
+) -> StepReading:
     """Calibrated to the true step; rare slow steps are a part of it that no traced step shows."""
     pauses = min(sum(rare.values()), step)
-    one = _scenario(graph, fit(graph, step - pauses).calibration)
+    one = _scenario(graph, known or fit(graph, step - pauses).calibration)
     notes = _about_missing_rows(one)
     left_over = step - pauses - one.step
     if left_over >= 0:
         if left_over > CLOSE * step:
-            _hold_to_recorded(one, blame(graph, Calibration()).idle)
+            _hold_to_recorded(one, blame(graph, Calibration()).idle, graph.measured)
         one.idle[UNKNOWN] += left_over
         one = replace(one, step=step - pauses, left_over=left_over)
     else:
@@ -82,10 +86,11 @@ def _from_truth(graph: Graph, step: float, source: str, rare: Mapping[str, float
     return StepReading(one, one, one, source, notes)
 
 
-def _hold_to_recorded(one: Scenario, recorded: ByCause) -> None:
-    """Idle is never scaled up: a step longer than the traced ones gives no cause more than they showed."""
+def _hold_to_recorded(one: Scenario, recorded: ByCause, timed: Collection[str]) -> None:
+    """Idle is never scaled up: a step longer than the traced ones gives no cause more than they showed, but
+    what was timed without them."""
     beyond = np.maximum(one.idle.values - recorded.values, 0.0)
-    beyond[cause_index(UNKNOWN)] = 0.0
+    beyond[[cause_index(cause) for cause in (UNKNOWN, *timed)]] = 0.0
     one.idle.values[:] -= beyond
     one.idle[UNKNOWN] += float(beyond.sum())
 

@@ -28,7 +28,7 @@ from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import F64, I64
 from findwall.step.call_names import optimizers
 from findwall.step.step_facts import found_once
-from findwall.work.op_arguments import Arguments
+from findwall.work.op_arguments import Arguments, Tensor
 from findwall.work.op_work import op_work
 from findwall.work.work_facts import Fused, KernelTable, WorkFacts, ops_named
 
@@ -174,11 +174,27 @@ def unfollowed(timeline: Timeline, kernels: KernelTable, index: I64) -> Bool:
 
 
 def is_fusable(timeline: Timeline, kernels: KernelTable, index: I64) -> Bool:
-    """Kernels a compiler would fuse into their neighbours; not what a library does around a convolution, and
-    no scan."""
+    """Kernels a compiler would fuse into their neighbours; not what a library does around a convolution, no
+    scan, and no arithmetic of complex numbers."""
     mask = (kernels.is_class(*FUSABLE) & ~kernels.communication)[index]
     op = kernels.op[index]
-    return mask & ~ops_named(timeline, op, _CONVOLUTION) & ~ops_named(timeline, op, SCAN)
+    mask &= ~ops_named(timeline, op, _CONVOLUTION) & ~ops_named(timeline, op, SCAN)
+    return mask & ~on_complex(timeline, op)
+
+
+def on_complex(timeline: Timeline, ops: I64) -> Bool:
+    """Which ops work on complex numbers: torch's compiler (2.13) calls those as they are; -1 is none."""
+    inputs = np.where(ops >= 0, timeline.events.inputs[np.maximum(ops, 0)], -1)
+    distinct, first, of_op = np.unique(inputs, return_index=True, return_inverse=True)
+    found = [
+        one >= 0 and any("complex" in each.dtype.lower() for each in _tensors(timeline, int(ops[at])))
+        for one, at in zip(distinct.tolist(), first.tolist(), strict=True)
+    ]
+    return np.array(found, bool)[of_op]
+
+
+def _tensors(timeline: Timeline, op: int) -> list[Tensor]:
+    return Arguments(timeline.inputs_of(op)).tensors()
 
 
 # -- rows fetched and added up -------------------------------------------------------------------------

@@ -36,12 +36,14 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+
 from findwall.causes import Cause, Claim, Facts, Told, carriers
 from findwall.facts.cause_kernels import Carrier, work_classes
 from findwall.facts.host_cores import cores_in_use, idle_cores_ms, saved_on_all_cores_ms
 from findwall.model.catalogue import NEAR
 from findwall.step.step_facts import StepFacts
-from findwall.work.fusion import SCAN, WRITTEN_ANEW
+from findwall.work.fusion import SCAN, WRITTEN_ANEW, on_complex
 from findwall.work.op_arguments import Arguments
 from findwall.work.op_families.convolution import filter_of
 from findwall.work.op_families.fft import OPS as FOURIER
@@ -88,10 +90,14 @@ def _advice(facts: Facts, longest: Carrier | None) -> Claim:
     if SCAN.match(op):
         down = "scan-innermost" not in facts.refused
         return Claim("advise/scan-innermost") if down else Claim("slow-kernels/on-more-data")
-    if kind not in WRITTEN_ANEW:  # by no compiler
+    if kind not in WRITTEN_ANEW or _is_complex(facts, longest):  # by no compiler
         return Claim("slow-kernels/less-often")
     compiler = [] if "torch-compile" in facts.refused else [Claim("advise/torch-compile/kernel")]
     return Claim("slow-kernels/on-more-data", parts=compiler)
+
+
+def _is_complex(facts: StepFacts, longest: Carrier | None) -> bool:
+    return longest is not None and bool(on_complex(facts.timeline, np.array([longest.op_row]))[0])
 
 
 def _is_filter(facts: StepFacts, longest: Carrier) -> bool:

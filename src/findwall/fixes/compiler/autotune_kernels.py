@@ -37,7 +37,7 @@ from findwall.fixes import (
 )
 from findwall.fixes.compiler.compile_patch import compile_named
 from findwall.fixes.compiler.compiling import TWICE, compile_models
-from findwall.work.fusion import SCAN, WRITTEN_ANEW
+from findwall.work.fusion import SCAN, WRITTEN_ANEW, on_complex
 from findwall.work.work_facts import ops_named
 
 MOVES = ("slow-kernels",)
@@ -50,8 +50,9 @@ def use(facts: Facts) -> Outcome:
         return not_here(facts, "autotune-kernels/near-ceiling")
     # A CPU's convolutions are called from the library as they are.
     classes = [one for one in WRITTEN_ANEW if one != "conv"] if on_cores(facts) else WRITTEN_ANEW
-    scans = ops_named(facts.timeline, facts.kernels.op[facts.atoms.index], SCAN)
-    slow = slow[(of_class(facts, *classes) & ~scans)[slow]]
+    ops = facts.kernels.op[facts.atoms.index]
+    as_they_are = ops_named(facts.timeline, ops, SCAN) | on_complex(facts.timeline, ops)
+    slow = slow[(of_class(facts, *classes) & ~as_they_are)[slow]]
     if time_of(facts, slow) <= 0:
         return no_use("autotune-kernels/no-others")
     if time_of(facts, slow := np.setdiff1d(slow, slow_convolutions(facts))) <= 0:

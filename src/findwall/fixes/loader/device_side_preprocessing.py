@@ -65,7 +65,7 @@ def _in_the_loader(facts: Facts, waited: float) -> Outcome:
         evidence = Claim("loader/workers-busy", counted)
     return Use(
         Claim("device-side-preprocessing/in-loader", {"waits_ms": waited}, parts=[evidence]),
-        ideal(facts, "loader-starved"),
+        ideal(facts, "loader-starved", "copy-exposed"),  # what is sent then is another batch, and smaller
         ("loader-starved",),
     )
 
@@ -85,7 +85,7 @@ def _in_the_loop(facts: Facts) -> Outcome:
     places = [line.place] if line is not None else []
     return Use(
         Claim("device-side-preprocessing/in-loop", {"waits_ms": spent}, places=places),
-        ideal(facts, "host-work", "copy-exposed"),  # what is sent then is another batch, and smaller
+        ideal(facts, "host-work", "copy-exposed"),
         ("host-work",),
     )
 

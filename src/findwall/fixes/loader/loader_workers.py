@@ -198,7 +198,8 @@ def numbered(facts: Facts, workers: int) -> Outcome:
     # They are always behind, so that each takes as many steps for a batch as there are of them.
     rest = best_step(facts, without("loader-starved"), MOVES)
     waits = max(have * facts.step / workers - rest, 0.0)
-    return replace(found, likely=lambda made: Change((Measured("loader-starved", waits),)))
+    arriving = Measured("loader-starved", waits, calibration=facts.reading.likely.calibration)
+    return replace(found, likely=lambda made: Change((arriving,)))
 
 
 def sensible_workers() -> int:

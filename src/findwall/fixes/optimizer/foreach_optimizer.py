@@ -89,7 +89,7 @@ def use(facts: Facts) -> Outcome:
             parts=[optimizer(name) for name in has[:1] or names],
         ),
         lists_at_best(facts, atoms),
-        likely=lambda made: Change() if "fused-optimizer" in made else in_lists(facts, atoms),
+        likely=lambda made: Change() if "fused-optimizer" in made else in_lists(facts, atoms, bool(has)),
     )
 
 
