@@ -169,3 +169,24 @@ class WrittenCell(msgspec.Struct, frozen=True):
     rounds: int  # of a step
     place: str  # the line of a round's first product; empty where nobody knows it
     atoms: I64  # device time of all rounds, with what the backward pass does for them
+
+
+class ProductStep(msgspec.Struct, frozen=True):
+    """Two operands or earlier results made one: results are numbered behind the operands."""
+
+    left: int
+    right: int
+    place: str = ""  # the job's own line; empty where nobody knows it
+    forward: I64 = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))  # atoms
+    backward: I64 = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+class ProductTree(msgspec.Struct, frozen=True):
+    """Products of which each but the last is read by the next one alone: one sum over all their operands.
+    Labels are numbers; one that the result lacks is summed over."""
+
+    operands: tuple[tuple[int, ...], ...]  # the labels of each
+    types: tuple[str, ...]  # of their numbers
+    result: tuple[int, ...]
+    sizes: tuple[int, ...]  # of each label
+    steps: tuple[ProductStep, ...]
