@@ -132,3 +132,27 @@ def attending(window: int, by_mask: bool = True) -> Facts:
 
     with tempfile.TemporaryDirectory() as folder:
         return facts_with_flow(step, Path(folder))
+
+
+NODES, WIDTH = 768, 64
+
+
+@cache
+def over_neighbours(share: float = 0.01, way: str = "left") -> Facts:
+    """A layer over the neighbours of every node; the matrix is made before the loop, or in each step."""
+    layer = torch.nn.Linear(WIDTH, WIDTH)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3)
+    near, x = torch.rand(NODES, NODES), torch.randn(NODES, WIDTH)
+    fixed = (near < share).double() if way == "cast" else (near < share).float()
+
+    def step() -> None:
+        if way == "written":
+            fixed.mul_(1.0)
+        matrix = (near < share).float() if way == "made" else fixed
+        y = layer(x)
+        (y.t() @ matrix if way == "right" else matrix.float() @ y).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    with tempfile.TemporaryDirectory() as folder:
+        return facts_with_flow(step, Path(folder))

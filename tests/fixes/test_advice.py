@@ -36,6 +36,7 @@ from fixes.recorded_steps import (
     by_tokens,
     filled_up,
     from_frames,
+    over_neighbours,
     with_anomaly_mode,
     with_routine,
 )
@@ -150,6 +151,7 @@ HELPS: dict[str, Case] = {
     "scan-loop": (loop_calls.over_time, "6 doublings over all of them"),
     "where-not-mask": (loop_calls.masking, "for `x[mask].mean()`"),
     "buffer-once": (lambda: memory_rewrites.joining(2100, 2101, 2102), "buffer[:, :, n:n+1] = new"),
+    "sparse-product": (over_neighbours, "a.to_sparse_csr()"),
     "sparse-embedding": (memory_rewrites.looking_up, "of 8,000,000 rows a step looks up at most 100,000"),
     "separable-filter": (filter_calls.filtering, "27 products for each number instead of 729"),
     "scan-innermost": (filter_calls.scanning, "each of 1,600 threads goes down 64,000 numbers alone"),
@@ -241,6 +243,7 @@ CANNOT_HELP: dict[str, Case] = {
     "scan-loop": (at("plain_adamw"), "no loop carries a sum"),
     "where-not-mask": (at("plain_adamw"), "nothing is picked with a mask"),
     "buffer-once": (lambda: memory_rewrites.joining(2100, 2100, 2100), "grows from step to step"),
+    "sparse-product": (lambda: over_neighbours(0.5), "a sparse product takes as long"),
     "sparse-embedding": (lambda: memory_rewrites.looking_up(lookups=4_000_000), "far more rows"),
     "separable-filter": (lambda: filter_calls.filtering(learns="True"), "weight that is not trained"),
     "scan-innermost": (at("plain_adamw"), "nothing is scanned"),

@@ -36,9 +36,11 @@ FILLED = "findwall::filled "  # places of a batch up to the end of its longest s
 # Of an attention's mask: positions that it lets through, of all, and blocks of them that have any, of all,
 # "findwall::mask 4063488/67108864 310/4096".
 MASK = "findwall::mask "
+ZEROS = "findwall::zeros "  # of a matrix: numbers that are not zero, of some that were drawn, "… 83/262144"
 NUMBERS = "findwall::numbers "  # the next op is called with these of Python's: "findwall::numbers 0.5 2"
 OURS = "findwall::"
 
+PLACE_BYTES = 8  # of the column of a number in a sparse matrix
 MASK_BLOCK = 128  # positions of a side: what kernels that pass over blocks compute or leave out
 
 
@@ -107,9 +109,19 @@ class Observed(msgspec.Struct, frozen=True):
 # For nothing: gradients that nobody uses, results that nobody reads, what was computed before in the same
 # step, what every step computes alike, an evaluation in every step; and work on rows: those that are thrown
 # away behind it, that were repeated before it, that an earlier pass has worked on, that only fill a batch up;
-# and attention to positions that its mask leaves out.
+# attention to positions that its mask leaves out; and products with zeros.
 Needless = Literal[
-    "gradients", "unread", "always", "twice", "evaluation", "dropped", "repeated", "grown", "filled", "masked"
+    "gradients",
+    "unread",
+    "always",
+    "twice",
+    "evaluation",
+    "dropped",
+    "repeated",
+    "grown",
+    "filled",
+    "masked",
+    "zeros",
 ]
 
 
@@ -190,3 +202,33 @@ class ProductTree(msgspec.Struct, frozen=True):
     result: tuple[int, ...]
     sizes: tuple[int, ...]  # of each label
     steps: tuple[ProductStep, ...]
+
+
+class SparseProduct(msgspec.Struct, frozen=True):
+    """A product with a matrix that was looked at for zeros, and stays as it is."""
+
+    rows: int  # of the matrix, as it is multiplied from the left
+    columns: int
+    width: int  # how many columns it is multiplied with
+    dtype: str
+    size: int  # bytes of a number
+    share: float  # of its numbers those that are not zero
+    on_left: bool  # so it is written; else it is multiplied from the right
+    place: str  # the job's own line; empty where nobody knows it
+    forward: I64 = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))  # atoms
+    backward: I64 = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
+    left: tuple[float, float] = (1.0, 1.0)  # of either's time, what a sparse product would take
+
+    @property
+    def entries(self) -> float:
+        return self.share * self.rows * self.columns
+
+    @property
+    def nbytes(self) -> float:
+        """What a sparse product moves: each number with its place and a row of the other side, the result."""
+        row = self.width * self.size
+        return self.entries * (row + self.size + PLACE_BYTES) + max(self.rows, self.columns) * row
+
+    @property
+    def atoms(self) -> I64:
+        return np.concatenate([self.forward, self.backward])

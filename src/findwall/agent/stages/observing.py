@@ -32,6 +32,7 @@ from findwall.agent.tracing.line_marks import LineMarks
 from findwall.agent.tracing.number_marks import watch_numbers
 from findwall.agent.tracing.observer import BY, OBSERVER
 from findwall.agent.tracing.value_counts import tell, watch_values
+from findwall.agent.tracing.zero_counts import tell_zeros
 from findwall.apply.registry import REGISTRY, Call, Put, undo_all
 from findwall.machine import torch_device as machine
 from findwall.model.dataflow import (
@@ -128,6 +129,7 @@ class Observing:
             if not machine.compiled_graphs():  # else the compiler would see another function, and begin anew
                 self._puts += [*watch_values(engine.torch), *watch_numbers(engine.torch)]
             _tell_state(engine.torch, state)
+            tell_zeros(engine.torch)
             self._lines = LineMarks(engine.torch)
             self._puts.append(REGISTRY.hold(BY, "sys.settrace", self._lines.end))
             self._lines.begin()
