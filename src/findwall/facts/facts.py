@@ -18,6 +18,7 @@ from findwall.model.dataflow import (
     LineLoop,
     ProductTree,
     Role,
+    ScaledWeight,
     SparseProduct,
     Unneeded,
     WrittenCell,
@@ -78,6 +79,7 @@ class Facts(WorkFacts, frozen=True, dict=True):
     cell: WrittenCell | None = None  # that the job writes out, where its tensors were seen
     products: tuple[ProductTree, ...] | None = None  # in a row; None: nobody saw who reads what
     sparse: tuple[SparseProduct, ...] | None = None  # with matrices that were looked at for zeros
+    scaled: tuple[ScaledWeight, ...] | None = None  # one weight for all samples, scaled for each
     wandering: int | None = None  # tensors that a step reads from other places than the one before
     ranks: RankFindings | None = None  # where several ranks were compared
     refused: frozenset[str] = frozenset()  # fixes that are not worth it here: no sentence advises them

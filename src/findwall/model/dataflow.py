@@ -232,3 +232,25 @@ class SparseProduct(msgspec.Struct, frozen=True):
     @property
     def atoms(self) -> I64:
         return np.concatenate([self.forward, self.backward])
+
+
+class ScaledWeight(msgspec.Struct, frozen=True):
+    """A convolution with a weight for each sample, all of them one weight with its channels scaled."""
+
+    samples: int
+    weight: tuple[int, ...]  # of one sample: channels that it makes, channels that it reads, its window
+    maps: tuple[int, ...]  # height and width, or as many as there are
+    results: int  # places of what it makes, of one sample
+    dtype: str  # of the maps
+    base: str  # of the weight that is scaled
+    reads: bool  # channels that it reads are scaled
+    makes: bool  # channels that it makes are scaled
+    lengths: bool  # by the weights' own lengths
+    how: tuple[tuple[int, ...], ...]  # stride, padding and dilation
+    place: str  # the job's own line; empty where nobody knows it
+    forward: I64 = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))  # atoms
+    backward: I64 = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def atoms(self) -> I64:
+        return np.concatenate([self.forward, self.backward])
