@@ -121,6 +121,7 @@ class Observing:
         assert engine.folder is not None
         self._path = engine.folder.rank_path / OBSERVED_FILE
         with self._counted():
+            _stop_at_rows(engine.torch)
             state = _state(engine.torch)
             self._sums = _sums(engine.torch, {id(one) for one in state})
             OBSERVER.begin(engine.torch, self._path)
@@ -228,6 +229,15 @@ def _tell_state(torch: Any, state: list[Any]) -> None:
         for one in parameters:
             one.detach()
         tell(torch, BUFFERS, [one for one in state if type(one) is not torch.nn.Parameter])
+
+
+def _stop_at_rows(torch: Any) -> None:
+    """Sparse tensors in rows or columns have no strides: torch's observer fails at each op that is given one,
+    and says so on the job's stderr."""
+    compressed = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+    plain = (torch.Tensor, torch.nn.Parameter)
+    if any(type(one) in plain and one.layout in compressed for one in objects_of(torch.Tensor)):
+        raise RuntimeError("torch's observer cannot follow sparse tensors in CSR form")
 
 
 def _state(torch: Any) -> list[Any]:
