@@ -265,7 +265,12 @@ def _of_rows(
     pick = _pick(flow, picks, op, own * (1.0 - left))
     steps = int(iterations(flow.observed).max(initial=0)) + 1
     passes = len(set(picks.values())) / steps if one.kind == "grown" else 0.0
-    return replace(one, left=left, near=rows.near[forward], pick=pick, passes=passes)
+    moved = 0.0
+    if one.kind == "dropped":
+        heads = np.unique(forward)
+        seen = len(np.unique(iterations(flow.observed)[heads]))
+        moved = sum(rows.moved.get(head, 0.0) for head in heads.tolist()) / max(seen, 1)
+    return replace(one, left=left, near=rows.near[forward], pick=pick, passes=passes, moved=moved)
 
 
 def _accumulators(flow: Flow, heads: I64, adds: set[int]) -> int:

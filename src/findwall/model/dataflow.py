@@ -139,6 +139,7 @@ class Unneeded(msgspec.Struct, frozen=True):
     through: F64 | None = None  # for each atom under a mask, the share of positions that it lets through
     near: Bool | None = None  # for each atom: no other product lies between it and what picks the rows
     pick: str = ""  # the job's own line that picks or repeats them
+    moved: float = 0.0  # bytes of a step that picking them right before the nearest work would move
     passes: float = 0.0  # of a model in a step that old tokens go through again
 
     def needless(self, own: F64) -> float:
