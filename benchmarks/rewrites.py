@@ -92,11 +92,12 @@ def product_order(at: Setting, form: str) -> Step:
     """Attention without a softmax: (q k^T) v or q (k^T v)."""
     call, torch = forms_of("product-order", form), at.torch
     batch, length, width = at.size(16, 2), at.size(4096, 8), at.size(64, 4)
+    orders = "0,1:abc,acd->abd;3,2:abd,ade->abe", "1,2:acd,ade->ace;0,3:abc,ace->abe"
     q, k, v = (at.randn(batch, length, width).requires_grad_() for _ in range(3))
     model, x = at.trunk(), at.randn(at.size(2048), at.size(1024, 8))
     return at.trained(
         model,
-        lambda: model(x).square().mean() + call(torch, q, k.mT, v, True).square().mean() * 1e-6,
+        lambda: model(x).square().mean() + call(torch, [q, k.mT, v], *orders).square().mean() * 1e-6,
         (q, k, v),
     )
 

@@ -18,6 +18,7 @@ from findwall.agent.tracing.line_marks import LineMarks
 from findwall.agent.tracing.number_marks import watch_numbers
 from findwall.agent.tracing.observer import OBSERVER
 from findwall.agent.tracing.value_counts import tell, watch_values
+from findwall.agent.tracing.zero_counts import tell_zeros
 from findwall.apply.registry import undo_all
 from findwall.dataflow.linking import Flow, link_flow
 from findwall.facts.facts import Facts
@@ -39,6 +40,7 @@ def observe(step: Step, path: Path, iterations: int = 2) -> None:
     puts = [*watch_values(torch), *watch_numbers(torch)]
     try:
         observing._tell_state(torch, state)
+        tell_zeros(torch)
         lines.begin()
         for number in range(iterations):
             returned.append(step())

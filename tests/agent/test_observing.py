@@ -27,6 +27,13 @@ def test_a_batch_that_knows_itself_is_looked_at_once() -> None:
     assert sorted(one.numel() for one in found) == [1, 2, 3]
 
 
+def test_nothing_is_observed_beside_sparse_rows() -> None:
+    held = torch.eye(3).to_sparse_csr()
+    with pytest.raises(RuntimeError, match="CSR form"):
+        observing._stop_at_rows(torch)
+    assert held.layout is torch.sparse_csr
+
+
 def test_what_python_holds_is_kept_but_for_gradients_of_nobody() -> None:
     frozen, trained = torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2, bias=False)
     optimizer = torch.optim.SGD(trained.parameters(), lr=0.1)

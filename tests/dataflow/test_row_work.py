@@ -226,6 +226,23 @@ def scores_of_all(parts: Any) -> Callable[[], None]:
     return step
 
 
+@pytest.mark.parametrize(("wide", "picked"), [(True, True), (False, True), (True, False)])
+def test_picking_moves_rows_as_wide_as_they_are(wide: bool, picked: bool, tmp_path: Path) -> None:
+    """Right before the product: of a slice nothing, of others a quarter, read and written."""
+    rows, layer = (
+        torch.randn(ROWS, 50 if wide else 5),
+        torch.randn(50 if wide else 5, WIDTH, requires_grad=True),
+    )
+    numbers = torch.arange(0, ROWS, 4)
+
+    def step() -> None:
+        y = (rows @ layer).relu()
+        (y[numbers] if picked else y[:10]).sum().backward()
+
+    moved = row_work(flow_of(step, tmp_path)).moved
+    assert set(moved.values()) == ({2 * 10 * rows.shape[1] * 4.0} if picked else set())
+
+
 def test_the_fix_names_the_line_and_what_is_left(tmp_path: Path) -> None:
     facts = facts_with_flow(scores_of_all(None), tmp_path)
     outcome = all_fixes()["fewer-rows"].advise(facts)

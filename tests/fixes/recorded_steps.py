@@ -132,3 +132,51 @@ def attending(window: int, by_mask: bool = True) -> Facts:
 
     with tempfile.TemporaryDirectory() as folder:
         return facts_with_flow(step, Path(folder))
+
+
+NODES, WIDTH = 768, 64
+
+
+@cache
+def over_neighbours(share: float = 0.01, way: str = "left") -> Facts:
+    """A layer over the neighbours of every node; the matrix is made before the loop, or in each step."""
+    layer = torch.nn.Linear(WIDTH, WIDTH)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1e-3)
+    near, x = torch.rand(NODES, NODES), torch.randn(NODES, WIDTH)
+    fixed = (near < share).double() if way == "cast" else (near < share).float()
+
+    def step() -> None:
+        if way == "written":
+            fixed.mul_(1.0)
+        matrix = (near < share).float() if way == "made" else fixed
+        y = layer(x)
+        (y.t() @ matrix if way == "right" else matrix.float() @ y).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    with tempfile.TemporaryDirectory() as folder:
+        return facts_with_flow(step, Path(folder))
+
+
+@cache
+def modulated(way: str = "lengths") -> Facts:
+    """A convolution whose weight is scaled for each sample, and brought to a length."""
+    samples, inside, outside, side = 4, 12, 16, 8
+    weight = torch.nn.Parameter(torch.randn(outside, inside, 3, 3))
+    style = torch.nn.Linear(6, inside)
+    places = torch.nn.Parameter(torch.rand(samples, 1, inside, 3, 3))
+
+    def step() -> None:
+        x, factors = torch.randn(samples, inside, side, side), style(torch.randn(samples, 6))
+        each = weight * 0.1 * (places if way == "places" else factors[:, None, :, None, None])
+        if way == "lengths":
+            each = each * (each.square().sum((2, 3, 4)) + 1e-8).rsqrt()[:, :, None, None, None]
+        loss = each.abs().sum() if way == "read" else 0.0
+        image = x.reshape(1, -1, side, side)
+        made = functional.conv2d(image, each.reshape(-1, inside, 3, 3), padding=1, groups=samples)
+        (made.square().mean() + loss).backward()
+        for one in (weight, places, *style.parameters()):
+            one.grad = None
+
+    with tempfile.TemporaryDirectory() as folder:
+        return facts_with_flow(step, Path(folder))

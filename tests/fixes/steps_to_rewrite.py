@@ -94,11 +94,12 @@ def blurred(channels: int = 1, side: int = 64, taps: int = 11) -> Facts:
 
 
 @cache
-def three_products(last: int = 4) -> Facts:
-    first, middle, end = torch.randn(512, 64), torch.randn(64, 512), torch.randn(512, last)
+def three_products(between: str = "scale") -> Facts:
+    first, middle, end = torch.randn(512, 64), torch.randn(64, 512), torch.randn(512, 4)
 
     def step() -> None:
-        ((first @ middle) @ end).sum()
+        product = first @ middle
+        ((product / 8 if between == "scale" else product.softmax(-1)) @ end).sum()
 
     return recorded(step)
 

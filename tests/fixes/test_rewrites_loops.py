@@ -112,6 +112,7 @@ def test_a_line_whose_op_is_at_work_is_no_loop(op: str, loops: bool) -> None:
     assert isinstance(said("move-io-off-step", facts), Use) is loops
 
 
+ORDERS = "0,1:ab,bc->ac;3,2:ac,cd->ad", "1,2:bc,cd->bd;0,3:ab,bd->ad"
 NEAR_MISSES: list[tuple[str, Callable[[], Facts], type[Outcome], str]] = [
     ("pairwise-product", lambda: loop_calls.pairs(power="3"), CannotTell, "something else reads"),
     (
@@ -193,8 +194,8 @@ def test_both_forms_agree_in_values_and_gradients() -> None:
         (foreach_checks, ([drawn(4, 3).detach(), drawn(5).detach()], 0.1)),
         (foreach_checks, ([drawn(4, 3).detach(), drawn(5).detach()], 1e9)),
         (scan_loop, (drawn(13, 4), drawn(13, 4))),
-        (product_order, (drawn(3, 9), drawn(9, 9), drawn(9, 2), True)),
-        (product_order, (drawn(3, 9), drawn(9, 9), drawn(9, 20), False)),
+        (product_order, ([drawn(3, 9), drawn(9, 9), drawn(9, 2)], *ORDERS)),
+        (product_order, ([drawn(3, 9), drawn(9, 9), drawn(9, 20)], *ORDERS[::-1])),
         (where_not_mask, (drawn(40, 3), mask[:, None].expand(40, 3))),
         (cast_once, (drawn(3, 4), drawn(5, 4))),
     ]

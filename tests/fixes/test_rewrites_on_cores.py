@@ -27,7 +27,7 @@ CASES: dict[str, tuple[str, Callable[[], Facts], Callable[[], Facts]]] = {
     "rows": ("index-select", steps.taken, lambda: steps.taken(along=1)),
     "window": ("separable-filter", steps.filtered, lambda: steps.filtered(3)),
     "fft": ("smooth-fft", lambda: steps.transformed(3999), lambda: steps.transformed(4000)),
-    "products": ("product-order", steps.three_products, lambda: steps.three_products(512)),
+    "products": ("product-order", steps.three_products, lambda: steps.three_products("softmax")),
     "unbind": ("scan-loop", steps.over_time, lambda: steps.over_time(carries=False)),
     "select": ("scan-loop", lambda: steps.over_time("select"), lambda: steps.over_time("select", False)),
     "mask": ("where-not-mask", steps.masked, lambda: steps.masked("product")),

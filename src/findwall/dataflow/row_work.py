@@ -44,6 +44,9 @@ class RowWork(msgspec.Struct, frozen=True):
     needed: F64  # behind it, rows are thrown away
     distinct: F64  # before it, rows were repeated
     near: Bool  # no other product lies between its outermost op and the one that picks the rows
+    # For an outermost op whose rows would be picked right before it: bytes that picking moves, which may be
+    # more than what it saves. What never changes may be picked once, before the loop.
+    moved: dict[int, float]
     picks: dict[int, int]  # for an outermost op with a share under 1, the one that picks or repeats its rows
     # For an outermost op that picks what is left of work by places: its share. Its gradient need not be as
     # large as all places are.
@@ -85,6 +88,7 @@ class _Rows(RowOps):
             self._needed,
             self._distinct,
             self._between == 0,
+            self._moved(forward),
             self._picks,
             self._refills,
             frozenset(self._repeaters),
@@ -92,6 +96,24 @@ class _Rows(RowOps):
         )
 
     # -- rows that are thrown away behind the work --------------------------------------------------------
+
+    def _moved(self, forward: list[int]) -> dict[int, float]:
+        early = [head for head in forward if self._needed[head] < ALL and self._between[head] == 0]
+        found: dict[int, float] = {}
+        for head in early:
+            operands, by = self.operands(head), self._picks.get(head, head)
+            copies = by in self.counted or self.picked(by, self.operands(by)) is not None
+            if not copies or head == by:
+                continue
+            if head in self._places:
+                rows = self.by_places(head, self._places[head]) or []
+            else:
+                rows = self.row_operands(head, operands)
+            for one in (operands[at] for at in rows):
+                if self.writer_of.get(one.use, -1) not in early:  # read and written
+                    nbytes = 2.0 * elements(one.region) * one.region.width
+                    found[head] = found.get(head, 0.0) + nbytes * float(self._needed[head])
+        return found
 
     def _need(self, head: int) -> None:
         """How much of what it writes anybody reads: all of it, unless it works row by row."""

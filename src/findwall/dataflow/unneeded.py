@@ -33,9 +33,9 @@ from findwall.dataflow.repeats import repeats
 from findwall.dataflow.row_ops import elements
 from findwall.dataflow.row_work import RowWork, row_work
 from findwall.dataflow.usefulness import ACCUMULATES, used_heads, written_unseen
-from findwall.model.catalogue import MENTION_SHARE, NEARLY_ALL, UNNEEDED
+from findwall.model.catalogue import MAJORITY_SHARE, MENTION_SHARE, NEARLY_ALL, UNNEEDED
 from findwall.model.causes import cause_index
-from findwall.model.dataflow import KEPT, LINE, Needless, Unneeded
+from findwall.model.dataflow import KEPT, LINE, Needless, SparseProduct, Unneeded
 from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
 from findwall.work.work_facts import WorkFacts
@@ -45,8 +45,11 @@ FILLS = frozenset({"aten::zeros", "aten::new_zeros", "aten::zeros_like"})
 CONVOLUTION_BACKWARD = "aten::convolution_backward"  # (gradient, input, weight, …)
 
 
-def unneeded(facts: WorkFacts, graph: Joined | None) -> tuple[Unneeded, ...]:
-    """The largest first; each piece of the step is in one of them at most."""
+def unneeded(
+    facts: WorkFacts, graph: Joined | None, sparse: tuple[SparseProduct, ...] = ()
+) -> tuple[Unneeded, ...]:
+    """The largest first; each piece of the step is in one of them at most. `sparse`: products with matrices
+    of which it is known how much of them is zero."""
     if graph is None:
         added = unused_gradients(facts)
         if added is None:
@@ -54,7 +57,7 @@ def unneeded(facts: WorkFacts, graph: Joined | None) -> tuple[Unneeded, ...]:
         return (Unneeded("gradients", added.atoms, added.op, 0, "", added.parameters),)
     if written_unseen(graph.flow):
         return ()
-    return _by_graph(facts, graph)
+    return _by_graph(facts, graph, sparse)
 
 
 def unused_halves(facts: WorkFacts, graph: Joined) -> Bool:
@@ -95,7 +98,7 @@ def called_from(facts: WorkFacts, graph: Joined, atoms: I64) -> str:
     return _caller(graph.flow, spent)
 
 
-def _by_graph(facts: WorkFacts, graph: Joined) -> tuple[Unneeded, ...]:
+def _by_graph(facts: WorkFacts, graph: Joined, sparse: tuple[SparseProduct, ...]) -> tuple[Unneeded, ...]:
     op = observed_ops(facts, graph)
     own = facts.atoms.own
     found: list[Unneeded] = []
@@ -103,6 +106,7 @@ def _by_graph(facts: WorkFacts, graph: Joined) -> tuple[Unneeded, ...]:
     rows = row_work(graph.flow)
     shares = _left(graph.flow, rows)
     lefts = _lefts(facts, graph, op, {kind: left for kind, (left, _) in shares.items()})
+    lefts["zeros"] = _with_zeros(len(own), sparse)
     while lefts:
         # One edit may make another needless: what gives most back comes first.
         saved = {kind: float((own * (1.0 - left))[free].sum()) for kind, left in lefts.items()}
@@ -113,7 +117,9 @@ def _by_graph(facts: WorkFacts, graph: Joined) -> tuple[Unneeded, ...]:
         atoms = np.flatnonzero(free & (left != 1.0))
         free[atoms] = False
         one = _told(facts, graph, kind, atoms, op[atoms])
-        if kind in shares:
+        if kind == "zeros":
+            one = replace(one, left=left[atoms])
+        elif kind in shares:
             one = _of_rows(graph.flow, one, op[atoms], left[atoms], own[atoms], shares[kind][1], rows)
         found.append(one)
     return tuple(sorted(found, key=lambda one: -one.needless(own)))
@@ -135,6 +141,15 @@ def _lefts(facts: WorkFacts, graph: Joined, op: I64, by_rows: dict[Needless, F64
     for kind, left in by_rows.items():
         found[kind] = np.where(op >= 0, left[op], ALL)
     return found
+
+
+def _with_zeros(atoms: int, sparse: tuple[SparseProduct, ...]) -> F64:
+    """What is left of each atom where products with mostly zeros leave these out, and are shorter by far."""
+    left = np.full(atoms, ALL)
+    for one in sparse:
+        for mine, share in zip((one.forward, one.backward), one.left, strict=True):
+            left[mine] = share if share < MAJORITY_SHARE else ALL
+    return left
 
 
 def observed_ops(facts: WorkFacts, graph: Joined) -> I64:
@@ -252,7 +267,12 @@ def _of_rows(
     pick = _pick(flow, picks, op, own * (1.0 - left))
     steps = int(iterations(flow.observed).max(initial=0)) + 1
     passes = len(set(picks.values())) / steps if one.kind == "grown" else 0.0
-    return replace(one, left=left, near=rows.near[forward], pick=pick, passes=passes)
+    moved = 0.0
+    if one.kind == "dropped":
+        heads = np.unique(forward)
+        seen = len(np.unique(iterations(flow.observed)[heads]))
+        moved = sum(rows.moved.get(head, 0.0) for head in heads.tolist()) / max(seen, 1)
+    return replace(one, left=left, near=rows.near[forward], pick=pick, passes=passes, moved=moved)
 
 
 def _accumulators(flow: Flow, heads: I64, adds: set[int]) -> int:

@@ -8,7 +8,10 @@ from msgspec.structs import replace
 from findwall.causes.budget import claim_throttled, claim_whole, device_atoms, split_off
 from findwall.dataflow.joining import Joined, called, joined
 from findwall.dataflow.made_batches import batches_by_hand, marked
+from findwall.dataflow.product_trees import traced_products
 from findwall.dataflow.roles import for_what
+from findwall.dataflow.scaled_weights import traced_scaled
+from findwall.dataflow.sparse_operands import traced_sparse
 from findwall.dataflow.traced_loops import traced_cell, traced_loops
 from findwall.dataflow.unneeded import called_from, unneeded, unused_halves
 from findwall.dataflow.wandering import wandering_reads
@@ -150,7 +153,10 @@ def _with_dataflow(facts: Facts) -> Facts:
         facts = replace(facts, called=called(graph))
         loops, wandering = traced_loops(facts, graph), wandering_reads(graph.flow)
         facts = replace(facts, loops=loops, wandering=wandering, cell=traced_cell(facts, graph))
-    found = unneeded(facts, graph)
+        sparse = traced_sparse(facts, graph)
+        products, scaled = traced_products(facts, graph), traced_scaled(facts, graph)
+        facts = replace(facts, products=products, sparse=sparse, scaled=scaled)
+    found = unneeded(facts, graph, facts.sparse or ())
     found += _evaluation(facts, graph, found)
     facts = replace(facts, by_hand=batches_by_hand(facts, graph, found))
     if not found:

@@ -12,7 +12,17 @@ from msgspec.structs import replace
 from findwall.model.answers.ranks_answer import RanksTogether, Suspect
 from findwall.model.catalogue import ROOFS
 from findwall.model.causes import UNKNOWN, ByCause, cause_index
-from findwall.model.dataflow import ROLES, Batches, LineLoop, Role, Unneeded, WrittenCell
+from findwall.model.dataflow import (
+    ROLES,
+    Batches,
+    LineLoop,
+    ProductTree,
+    Role,
+    ScaledWeight,
+    SparseProduct,
+    Unneeded,
+    WrittenCell,
+)
 from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
 from findwall.replay.calibrate import Calibration, cheapest, play_with
@@ -67,6 +77,9 @@ class Facts(WorkFacts, frozen=True, dict=True):
     loops: tuple[LineLoop, ...] = ()  # of the job's own lines, where they were seen
     by_hand: Batches | None = None  # made in the training loop by the job's own code
     cell: WrittenCell | None = None  # that the job writes out, where its tensors were seen
+    products: tuple[ProductTree, ...] | None = None  # in a row; None: nobody saw who reads what
+    sparse: tuple[SparseProduct, ...] | None = None  # with matrices that were looked at for zeros
+    scaled: tuple[ScaledWeight, ...] | None = None  # one weight for all samples, scaled for each
     wandering: int | None = None  # tensors that a step reads from other places than the one before
     ranks: RankFindings | None = None  # where several ranks were compared
     refused: frozenset[str] = frozenset()  # fixes that are not worth it here: no sentence advises them

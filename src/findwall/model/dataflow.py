@@ -36,9 +36,11 @@ FILLED = "findwall::filled "  # places of a batch up to the end of its longest s
 # Of an attention's mask: positions that it lets through, of all, and blocks of them that have any, of all,
 # "findwall::mask 4063488/67108864 310/4096".
 MASK = "findwall::mask "
+ZEROS = "findwall::zeros "  # of a matrix: numbers that are not zero, of some that were drawn, "… 83/262144"
 NUMBERS = "findwall::numbers "  # the next op is called with these of Python's: "findwall::numbers 0.5 2"
 OURS = "findwall::"
 
+PLACE_BYTES = 8  # of the column of a number in a sparse matrix
 MASK_BLOCK = 128  # positions of a side: what kernels that pass over blocks compute or leave out
 
 
@@ -107,7 +109,7 @@ class Observed(msgspec.Struct, frozen=True):
 # For nothing: gradients that nobody uses, results that nobody reads, what was computed before in the same
 # step, what every step computes alike, an evaluation in every step; and work on rows: those that are thrown
 # away behind it, that were repeated before it, that an earlier pass has worked on, that only fill a batch up;
-# and attention to positions that its mask leaves out.
+# attention to positions that its mask leaves out; and products with zeros.
 Needless = Literal[
     "gradients",
     "unread",
@@ -120,6 +122,7 @@ Needless = Literal[
     "grown",
     "filled",
     "masked",
+    "zeros",
 ]
 
 
@@ -137,6 +140,7 @@ class Unneeded(msgspec.Struct, frozen=True):
     through: F64 | None = None  # for each atom under a mask, the share of positions that it lets through
     near: Bool | None = None  # for each atom: no other product lies between it and what picks the rows
     pick: str = ""  # the job's own line that picks or repeats them
+    moved: float = 0.0  # bytes of a step that picking them right before the nearest work would move
     passes: float = 0.0  # of a model in a step that old tokens go through again
 
     def needless(self, own: F64) -> float:
@@ -180,3 +184,76 @@ class WrittenCell(msgspec.Struct, frozen=True):
     rounds: int  # of a step
     place: str  # the line of a round's first product; empty where nobody knows it
     atoms: I64  # device time of all rounds, with what the backward pass does for them
+
+
+class ProductStep(msgspec.Struct, frozen=True):
+    """Two operands or earlier results made one: results are numbered behind the operands."""
+
+    left: int
+    right: int
+    place: str = ""  # the job's own line; empty where nobody knows it
+    forward: I64 = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))  # atoms
+    backward: I64 = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+class ProductTree(msgspec.Struct, frozen=True):
+    """Products of which each but the last is read by the next one alone: one sum over all their operands.
+    Labels are numbers; one that the result lacks is summed over."""
+
+    operands: tuple[tuple[int, ...], ...]  # the labels of each
+    types: tuple[str, ...]  # of their numbers
+    result: tuple[int, ...]
+    sizes: tuple[int, ...]  # of each label
+    steps: tuple[ProductStep, ...]
+
+
+class SparseProduct(msgspec.Struct, frozen=True):
+    """A product with a matrix that was looked at for zeros, and stays as it is."""
+
+    rows: int  # of the matrix, as it is multiplied from the left
+    columns: int
+    width: int  # how many columns it is multiplied with
+    dtype: str
+    size: int  # bytes of a number
+    share: float  # of its numbers those that are not zero
+    on_left: bool  # so it is written; else it is multiplied from the right
+    place: str  # the job's own line; empty where nobody knows it
+    forward: I64 = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))  # atoms
+    backward: I64 = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
+    left: tuple[float, float] = (1.0, 1.0)  # of either's time, what a sparse product would take
+
+    @property
+    def entries(self) -> float:
+        return self.share * self.rows * self.columns
+
+    @property
+    def nbytes(self) -> float:
+        """What a sparse product moves: each number with its place and a row of the other side, the result."""
+        row = self.width * self.size
+        return self.entries * (row + self.size + PLACE_BYTES) + max(self.rows, self.columns) * row
+
+    @property
+    def atoms(self) -> I64:
+        return np.concatenate([self.forward, self.backward])
+
+
+class ScaledWeight(msgspec.Struct, frozen=True):
+    """A convolution with a weight for each sample, all of them one weight with its channels scaled."""
+
+    samples: int
+    weight: tuple[int, ...]  # of one sample: channels that it makes, channels that it reads, its window
+    maps: tuple[int, ...]  # height and width, or as many as there are
+    results: int  # places of what it makes, of one sample
+    dtype: str  # of the maps
+    base: str  # of the weight that is scaled
+    reads: bool  # channels that it reads are scaled
+    makes: bool  # channels that it makes are scaled
+    lengths: bool  # by the weights' own lengths
+    how: tuple[tuple[int, ...], ...]  # stride, padding and dilation
+    place: str  # the job's own line; empty where nobody knows it
+    forward: I64 = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))  # atoms
+    backward: I64 = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def atoms(self) -> I64:
+        return np.concatenate([self.forward, self.backward])

@@ -55,6 +55,7 @@ class Draw(msgspec.Struct, frozen=True):
     dtype: str
     below: int = 0  # integers: from 0 to this, and all as often, as nobody knows which a job has
     has_gradient: bool = False  # the backward pass gives it one
+    entries: int = 0  # a sparse matrix in CSR form, with so many numbers that are not zero
 
 
 Drawn = Draw | list[Draw] | int | float | bool | str | None  # an argument: drawn, or as it is

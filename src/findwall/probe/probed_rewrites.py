@@ -121,12 +121,26 @@ def draw(torch: Any, device: Any, one: Draw) -> Any:
     name = DTYPES.get(one.dtype.lower())
     if name is None:
         raise InputError(f"a tensor of type {one.dtype} cannot be made")
-    _must_fit(device, math.prod(one.dims))
     kind = getattr(torch, name)
+    if one.entries:
+        return _sparse(torch, device, one, kind)
+    _must_fit(device, math.prod(one.dims))
     if kind.is_floating_point:
         return torch.randn(one.dims, device=device, dtype=torch.float32).to(kind)
     most = {"bool": 2, "uint8": 256}.get(name, one.below)
     return torch.randint(0, max(most, 1), one.dims, device=device).to(kind)
+
+
+def _sparse(torch: Any, device: Any, one: Draw, kind: Any) -> Any:
+    """Its numbers at places that are drawn, some twice."""
+    rows, columns = one.dims
+    _must_fit(device, one.entries)
+    each = torch.arange(rows + 1, device=device) * one.entries // rows  # as many in every row
+    places = torch.randint(0, columns, (one.entries,), device=device)
+    row = torch.repeat_interleave(torch.arange(rows, device=device), each.diff())
+    places = (row * columns + places).sort().values % columns
+    numbers = torch.randn(one.entries, device=device).to(kind)
+    return torch.sparse_csr_tensor(each, places, numbers, one.dims, check_invariants=False)
 
 
 def _must_fit(device: Any, numbers: int) -> None:

@@ -32,6 +32,7 @@ from findwall.agent.tracing.line_marks import LineMarks
 from findwall.agent.tracing.number_marks import watch_numbers
 from findwall.agent.tracing.observer import BY, OBSERVER
 from findwall.agent.tracing.value_counts import tell, watch_values
+from findwall.agent.tracing.zero_counts import tell_zeros
 from findwall.apply.registry import REGISTRY, Call, Put, undo_all
 from findwall.machine import torch_device as machine
 from findwall.model.dataflow import (
@@ -120,6 +121,7 @@ class Observing:
         assert engine.folder is not None
         self._path = engine.folder.rank_path / OBSERVED_FILE
         with self._counted():
+            _stop_at_rows(engine.torch)
             state = _state(engine.torch)
             self._sums = _sums(engine.torch, {id(one) for one in state})
             OBSERVER.begin(engine.torch, self._path)
@@ -128,6 +130,7 @@ class Observing:
             if not machine.compiled_graphs():  # else the compiler would see another function, and begin anew
                 self._puts += [*watch_values(engine.torch), *watch_numbers(engine.torch)]
             _tell_state(engine.torch, state)
+            tell_zeros(engine.torch)
             self._lines = LineMarks(engine.torch)
             self._puts.append(REGISTRY.hold(BY, "sys.settrace", self._lines.end))
             self._lines.begin()
@@ -226,6 +229,15 @@ def _tell_state(torch: Any, state: list[Any]) -> None:
         for one in parameters:
             one.detach()
         tell(torch, BUFFERS, [one for one in state if type(one) is not torch.nn.Parameter])
+
+
+def _stop_at_rows(torch: Any) -> None:
+    """Sparse tensors in rows or columns have no strides: torch's observer fails at each op that is given one,
+    and says so on the job's stderr."""
+    compressed = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+    plain = (torch.Tensor, torch.nn.Parameter)
+    if any(type(one) in plain and one.layout in compressed for one in objects_of(torch.Tensor)):
+        raise RuntimeError("torch's observer cannot follow sparse tensors in CSR form")
 
 
 def _state(torch: Any) -> list[Any]:

@@ -19,7 +19,8 @@ fewer-casts: keep weights in bf16 where that is acceptable, keep activations in 
 around it), fused-loss those of a large vocabulary. One-hot rows that are cast to be multiplied with need no
 cast but a lookup: lookup-not-onehot. Comparisons of all pairs that are cast to be added up need no pairs:
 builtin-ops. Inference needs its weights converted once: cast-once. Casts to fp64 are seldom meant:
-lower-precision. A CPU that has no arithmetic in 16 bits needs none at all: full-precision.
+lower-precision. Weights that are scaled for each sample and cast then need no more than one:
+scale-activations. A CPU that has no arithmetic in 16 bits needs none at all: full-precision.
 """
 
 from __future__ import annotations

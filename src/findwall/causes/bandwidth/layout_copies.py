@@ -19,9 +19,10 @@ What helps:
 channels-last for convolutional models, buffer-once where a cache grows by torch.cat from step to step,
 fewer-copies (no .contiguous() without need, no repeated cat in loops, writing into a preallocated tensor,
 which is a ring where a history moves on); torch-compile removes many, as does reduce-overhead, the same with
-graphs around it. pairwise-product where differences of all pairs are written out,
-builtin-ops where images are unfolded for a product. A sort copies all that it
-is given: topk where only the first few are read. Numbers in fp64 are twice the bytes: lower-precision.
+graphs around it. pairwise-product where differences of all pairs are written out, scale-activations where a
+convolution has a weight for each sample, builtin-ops where images are unfolded for a product. A sort copies
+all that it is given: topk where only the first few are read. Numbers in fp64 are twice the bytes:
+lower-precision.
 On a CPU small ops of a loop take their time themselves: vectorise-loop, foreach-checks, averages-in-lists.
 On a CPU large tensors may go back to the system and come again: keep-freed-memory.
 """

@@ -20,8 +20,9 @@ What helps:
 torch-compile (fuses chains by itself; reduce-overhead is the same with graphs around it), builtin-ops
 (layer_norm, rms_norm, gelu, cross_entropy instead of formulas written out), fused-loss over a large
 vocabulary, pairwise-product where differences of all pairs are squared and summed, bf16-autocast (half the
-bytes), lower-precision where numbers are fp64, channels-last where convolutions stand between. CUDA graphs
-alone do not help: they save launches, not bytes.
+bytes), lower-precision where numbers are fp64, product-order where what scales a product is written out
+before the next one, scale-activations where a weight is scaled for each sample, channels-last where
+convolutions stand between. CUDA graphs alone do not help: they save launches, not bytes.
 On a CPU small ops of a loop take their time themselves: vectorise-loop, foreach-checks, averages-in-lists.
 Where much of it is forward work without gradients: evaluate-less-often.
 On a CPU large tensors may go back to the system and come again: keep-freed-memory.

@@ -19,14 +19,15 @@ held down the time is throttled.
 What helps:
 channels-last and cudnn-benchmark for convolutions, autotune-kernels (torch.compile with mode="max-autotune":
 both try other kernels on your shapes), bf16-autocast where TF32 is in use and fp16-autocast where there is
-neither, a larger batch (more tiles; for a matrix times a vector: several vectors at once), more-threads where
-a CPU job leaves cores idle, a sorting network of minimum and maximum over whole tensors where few values are
-put in order, topk where only the first of a sort are read, lookup-not-onehot and index-select where rows are
-taken by number, separable-filter where a box or a Gaussian is applied over its whole window, smooth-fft for
-Fourier transforms of lengths with a large prime in them, product-order where three matrices are multiplied
-the long way, where-not-mask where `x[mask]` is only summed, linalg-route for routines of linear algebra,
-scan-innermost for scans down columns, builtin-ops where all pairs are compared to be counted, lower-precision
-where numbers are fp64, debug-off where deterministic algorithms need not be, custom-kernels as a last resort.
+neither, a larger batch (more tiles; for a matrix times a vector: several vectors at once), more-threads
+where a CPU job leaves cores idle, a sorting network of minimum and maximum over whole tensors where few
+values are put in order, topk where only the first of a sort are read, lookup-not-onehot and index-select
+where rows are taken by number, separable-filter where a box or a Gaussian is applied over its whole window,
+smooth-fft for Fourier transforms of lengths with a large prime in them, product-order where three matrices
+are multiplied the long way, scale-activations for convolutions with a weight for each sample, where-not-mask
+where `x[mask]` is only summed, linalg-route for routines of linear algebra, scan-innermost for scans down
+columns, builtin-ops where all pairs are compared to be counted, lower-precision where numbers are fp64,
+debug-off where deterministic algorithms need not be, custom-kernels as a last resort.
 On a CPU small ops of a loop take their time themselves: vectorise-loop, foreach-checks, averages-in-lists.
 Where much of it is forward work without gradients: evaluate-less-often.
 On a CPU large tensors may go back to the system and come again: keep-freed-memory.

@@ -18,7 +18,8 @@ their results are added behind the fetching.
 
 When it does not help:
 Where all rows are needed after all, as by a metric in other steps; where the results are far wider than the
-rows, so that fetching them costs what the product saves.
+rows, so that fetching them costs what the product saves. Rows that are wider than what is made of them, as of
+a matrix of all pairs, cost as much to pick: pick them once, before the loop, where they never change.
 
 Risk:
 Sums are added in another order: results differ in the last bits. Dropout draws other numbers.
@@ -26,10 +27,14 @@ Sums are added in another order: results differ in the last bits. Dropout draws 
 
 from __future__ import annotations
 
-from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, no_use, time_of
+import numpy as np
+
+from findwall.fixes import Claim, Facts, Fix, Outcome, Use, lines, no_use, rows_of, time_of
 from findwall.fixes.less_work.removed_work import left_of, scaled
 from findwall.model.catalogue import UNNEEDED
-from findwall.replay.change import Change
+from findwall.model.dataflow import Unneeded
+from findwall.replay.change import Change, Longer
+from findwall.work.work_facts import moving_ns
 
 KINDS = ("dropped", "repeated")
 
@@ -54,6 +59,7 @@ def use(facts: Facts) -> Outcome:
     nearest = sum(
         (scaled(facts, one, one.near if one.kind == "dropped" else None) for one in found), Change()
     )
+    nearest += sum((_picking(facts, one) for one in found), Change())
     return Use(
         claim,
         everything,
@@ -62,6 +68,13 @@ def use(facts: Facts) -> Outcome:
         uncurved=True,
         condition="rows-are-enough",
     )
+
+
+def _picking(facts: Facts, one: Unneeded) -> Change:
+    """What the picked rows take to be copied in each step, where they are wider than what is made of them."""
+    rows = np.unique(rows_of(facts, one.atoms))
+    ns = moving_ns(facts, one.moved) * facts.steps.count / max(len(rows), 1)
+    return Change((Longer(rows, np.full(len(rows), ns)),)) if ns > 0 else Change()
 
 
 FIX = Fix((UNNEEDED,), "safe", use, reorders=True, removes=True)

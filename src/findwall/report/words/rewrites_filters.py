@@ -68,12 +68,38 @@ def _down(claim: Claim) -> str:
 
 IMAGE_DIMS = 2
 
+
+def _maps(claim: Claim) -> str:
+    figures = claim.figures
+    places = ", ".join([":", ":"] + ["None"] * int(number(claim, "dims")))
+    before = f" * style[{places}]" if figures["reads"] else ""
+    behind = f" * out[{places}]" if figures["makes"] else ""
+    window = "(2, 3)" if number(claim, "dims") == 2 else "window"
+    lengths = f", where `out = (style.square() @ weight.square().sum({window}).t() + eps).rsqrt()`"
+    return fill(
+        "Scale the maps instead of a weight for each sample{where}: "
+        "`F.conv{dims}d(x{before}, weight, ...){behind}`{lengths}. Today {samples} weights of {shapes} are "
+        "made and convolved with one by one, which takes {spent_ms:per_step}.",
+        claim,
+        where=at(claim),
+        before=before,
+        behind=behind,
+        lengths=lengths if figures["lengths"] else "",
+    )
+
+
 WORDS: dict[str, Words] = {
     "separable-filter/none": (
         "no convolution filters each channel by itself over a large window with a weight that is not trained"
     ),
     "separable-filter/little": "filters over a large window take only {spent_ms:per_step}",
     "separable-filter/apart": _apart,
+    "scale-activations/none": "no convolution is given a weight for each sample that is one weight, scaled",
+    "scale-activations/not-seen": (
+        "nobody saw what the weights of convolutions are made of (`findwall run` follows tensors)"
+    ),
+    "scale-activations/as-good": "scaling the maps would take as long as scaling the weights does",
+    "scale-activations/maps": _maps,
     "separable-filter/banded": _banded,
     "scan-innermost/none": "nothing is scanned (cumsum, cumprod) down columns",
     "scan-innermost/near": "scans down columns that could be faster take only {spent_ms:per_step}",

@@ -39,6 +39,22 @@ def _look_up(claim: Claim) -> str:
     )
 
 
+def _in_rows(claim: Claim) -> str:
+    way = "`torch.sparse.mm(a, x)` for `a @ x`"
+    if not claim.figures["on_left"]:
+        way = "`torch.sparse.mm(a.t().to_sparse_csr(), x.t()).t()` for `x @ a`"
+    turned = "; for gradients keep `a.t()` in that form, too" if claim.figures["trains"] else ""
+    return fill(
+        "Call `a = a.to_sparse_csr()` once before the loop, and write {way}{where}{turned}. In each of the "
+        "{rows:,} rows of that matrix only about {each:,.3g} of {columns:,} numbers are not zero, and its "
+        "products take {spent_ms:per_step}.",
+        claim,
+        way=way,
+        where=at(claim),
+        turned=turned,
+    )
+
+
 WORDS: dict[str, Words] = {
     "index-select/none": "no rows are taken with `x[idx]` and given gradients",
     "index-select/no-shapes": "what `x[idx]` takes is unknown: record the trace with record_shapes=True",
@@ -72,4 +88,11 @@ WORDS: dict[str, Words] = {
     ),
     "lookup-not-onehot/few-classes": "there are so few classes that a lookup is no faster",
     "lookup-not-onehot/look-up": _look_up,
+    "sparse-product/none": "no product has a large matrix that stays as it is and is not trained",
+    "sparse-product/not-seen": "nobody saw how much of its matrices is zero (`findwall run` looks at them)",
+    "sparse-product/too-full": (
+        "{some_share:share} of the emptiest matrix that never changes is not zero, so that a sparse product "
+        "takes as long"
+    ),
+    "sparse-product/in-rows": _in_rows,
 }

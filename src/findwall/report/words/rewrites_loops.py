@@ -89,15 +89,20 @@ def _doubling(claim: Claim) -> str:
 
 
 def _other_way(claim: Claim) -> str:
-    way = "`a @ (b @ c)` instead of `(a @ b) @ c`"
-    if not claim.figures["from_left"]:
-        way = "`(a @ b) @ c` instead of `a @ (b @ c)`"
+    matrices, from_left = claim.figures["matrices"], claim.figures["from_left"]
+    way = f"Multiply the {matrices} matrices{at(claim)} in another order (`torch.linalg.multi_dot` picks it)"
+    if from_left is not None:
+        now, then = "`(a @ b) @ c`", "`a @ (b @ c)`"
+        way = f"Multiply {then if from_left else now} instead of {now if from_left else then}{at(claim)}"
+    notes = ", scaling the smaller product" if claim.figures["scaled"] else ""
+    if claim.figures["doubtful"]:
+        notes += ", if nothing else reads the product in the middle"
     return fill(
-        "Multiply {way}{where}, if nothing else reads the product in the middle: for {sizes} that is "
-        "{left_share:share} of the multiplications, and both products take {spent_ms:per_step}.",
+        "{way}{notes}: for {shapes} that is {left_share:share} of the multiplications, and today's "
+        "order takes {spent_ms:per_step}.",
         claim,
         way=way,
-        where=at(claim),
+        notes=notes,
     )
 
 

@@ -216,6 +216,8 @@ WORDS: dict[str, Words] = {
     "is for places that only fill the batch up[[ ({places[0]})]]",
     "unneeded-work/masked": "{opening} goes to work that is not all needed: {most_ms:ms} of it "
     "is for positions that a mask leaves out[[ ({places[0]})]]",
+    "unneeded-work/zeros": "{opening} goes to work that is not all needed: {most_ms:ms} of it "
+    "multiplies with zeros[[ ({places[0]})]]",
     "unneeded-work/unknown": "It is unknown whether the step does work that nobody needs: nobody saw "
     "what its ops read (`findwall run` does).",
     "advise/no-unused-gradients": "take what is not trained out of the graph, with `.detach()`, "
@@ -227,6 +229,7 @@ WORDS: dict[str, Words] = {
     "advise/compute-once": "compute it once, before the loop",
     "advise/block-sparse-attention": "attend only where the mask lets anything through, with a mask of "
     "blocks (flex_attention) or with each packed sequence as a row of the batch",
+    "advise/sparse-product": "keep the matrix that is mostly zeros in CSR form",
     "advise/kv-cache": "keep keys and values of earlier tokens",
     "advise/less-padding": "fill a batch up to its longest sample only",
     "advise/fewer-rows": "pick rows before the work, and repeat them behind it",
