@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ def trained(folder: Path, way: str) -> Facts:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     x, y = torch.randn(64, 32), torch.randint(0, 8, (64,))
     log: list[object] = []
+    window = deque([torch.rand(64, 8) for _ in range(8)], maxlen=8)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -44,11 +46,15 @@ def trained(folder: Path, way: str) -> Facts:
             for one in gradients:
                 one.mul_(torch.clamp(1.0 / (one.norm() + 1e-6), max=1.0))
         optimizer.step()
+        if way == "window":  # behind the update, where an iteration ends, and over many steps
+            window.append(given.detach().softmax(-1))
+            kept = torch.cat(list(window))
+            log.append(kept[kept[:, 0].argsort()].cumsum(0).mean().item())
 
     return facts_with_flow(step, folder)
 
 
-@pytest.mark.parametrize("way", ["logged", "accuracy"])
+@pytest.mark.parametrize("way", ["logged", "accuracy", "window"])
 def test_statistics_of_every_step_are_for_every_so_many(way: str, tmp_path: Path) -> None:
     facts = trained(tmp_path, way)
     found = FIX.advise(facts)

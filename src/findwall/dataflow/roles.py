@@ -43,7 +43,8 @@ def roles(flow: Flow) -> I64:
     ops, or of the last iteration."""
     observed = flow.observed
     heads = judged(flow)
-    said = _in_training(flow, heads) if in_backward(observed)[heads].any() else _in_inference(flow, heads)
+    trains = in_backward(observed)[heads].any()
+    said = _as_seen_later(flow, heads) if trains else _in_inference(flow, heads)
     found = np.full(len(observed), -1, np.int64)
     found[heads] = [ROLES.index(one) for one in said]
     _views_serve(flow, heads, found)
@@ -97,6 +98,21 @@ def _passes(flow: Flow, parameters: set[int]) -> I64:
     first = flow.storage[reads][:1]
     begins = np.unique(flow.head[flow.reader[reads & np.isin(flow.storage, first)]])
     return np.searchsorted(begins, np.arange(len(flow.observed)), side="right")
+
+
+def _as_seen_later(flow: Flow, heads: I64) -> list[Role]:
+    """Of what an iteration begins with, as the figures of a log, nobody saw where it came from in the first
+    that was seen: there it is for what the same ops of the next one are for."""
+    number = iterations(flow.observed)
+    every = np.setdiff1d(flow.heads(), of_ours(flow.observed))
+    first, after = (every[number[every] == one] for one in (0, 1))
+    said = dict(zip(every.tolist(), _in_training(flow, every), strict=True))
+    for early, late in zip(first.tolist(), after.tolist(), strict=False):
+        if flow.observed.name[early] != flow.observed.name[late]:
+            break
+        if said[early] == "other" and said[late] == "metric":
+            said[early] = "metric"
+    return [said[head] for head in heads.tolist()]
 
 
 def _in_training(flow: Flow, heads: I64) -> list[Role]:
@@ -158,7 +174,7 @@ class _Parts:
                 self.in_update[list(rows_under(observed, name))] = True
         trained = _trained(flow, self.recorded, self.backward)
         parameters = held(flow) | trained
-        lasting = _lasting(flow, self.backward)
+        lasting = _lasting(flow, self.backward, self.recorded)
         self.weights = weights_of(flow, parameters, lasting)
         # One pass at a time: what lasts is where the next one begins, and gradients are another's work.
         passing = _without(flow, np.isin(flow.storage, list(parameters | lasting)))
@@ -236,7 +252,7 @@ def _trained(flow: Flow, recorded: Bool, backward: Bool) -> set[int]:
     return found & held(flow) or found  # the scale of a loss is changed by gradients too
 
 
-def _lasting(flow: Flow, backward: Bool) -> set[int]:
+def _lasting(flow: Flow, backward: Bool, recorded: Bool) -> set[int]:
     """Storages that the job reads as they were before, and changes; and those that each iteration makes anew
     for the next. Who fills one before anybody reads it has found a place for something, no more."""
     ours = np.zeros(len(backward), bool)
@@ -244,11 +260,12 @@ def _lasting(flow: Flow, backward: Bool) -> set[int]:
     old = set(flow.storage[(flow.writer == BEFORE) & ~ours[flow.reader]].tolist())
     changed = set(flow.written[~backward[flow.wrote]].tolist())
     lasting = old & changed & set(np.flatnonzero(flow.born == BEFORE).tolist())
-    return (lasting | _handed_on(flow, backward)) - _gradients(flow, backward)
+    return (lasting | _handed_on(flow, backward, recorded)) - _gradients(flow, backward)
 
 
-def _handed_on(flow: Flow, backward: Bool) -> set[int]:
-    """Storages that an iteration makes and the same op of each reads in the next; those of before, too."""
+def _handed_on(flow: Flow, backward: Bool, recorded: Bool) -> set[int]:
+    """Storages that an iteration makes and the same op of each reads in the next; those of before, too. What
+    a pass gave to a log is behind that pass, on whichever side of an iteration's end the log is written."""
     number, heads = iterations(flow.observed), judged(flow)
     begins = [row for row in flow.heads().tolist() if number[row] == 1]
     names = flow.observed.name
@@ -259,6 +276,7 @@ def _handed_on(flow: Flow, backward: Bool) -> set[int]:
     place = flow.use - np.searchsorted(flow.observed.op, flow.reader)
     old = flow.writer == BEFORE
     later = ~old & ~backward[flow.writer] & (number[flow.writer] == 0)
+    later &= ~recorded[flow.writer] | reaching(flow, np.flatnonzero(recorded))[flow.reader]
     reads = np.stack([flow.reader, place, flow.storage], axis=1)
     given = {(row, at): storage for row, at, storage in reads[old].tolist()}
     found: set[int] = set()
