@@ -20,7 +20,7 @@ from findwall.model.summaries.rank_summary import (
     RankSummary,
     grained,
 )
-from findwall.ranks.reduced.host_paths import HostPaths, host_paths
+from findwall.ranks.reduced.host_paths import NEVER, HostPaths, host_paths
 from findwall.ranks.reduced.issue_times import issue_times, lost_work
 from findwall.ranks.reduced.own_progress import (
     OwnClock,
@@ -138,9 +138,11 @@ def _messages(
     ready = own.at(inputs)
     spent = _spent(host, work, waits, inputs)
     order = np.lexsort((start, ready))
-    calls = EMPTY if by_host else _blocked(timeline, links)
-    paths = _paths(own, calls, work, np.append(issued, launched), np.append(begin, inputs), order)
     nothing = np.zeros(len(rows), np.int64)
+    paths = HostPaths(nothing, nothing, nothing + NEVER)  # a host's own collectives hold it
+    if not by_host:
+        calls = _blocked(timeline, links)
+        paths = _paths(own, calls, work, np.append(issued, launched), np.append(begin, inputs), order)
     messages = Messages(
         label=which,
         step=_steps_of(timeline, steps, launched),
