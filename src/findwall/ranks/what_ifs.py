@@ -47,7 +47,7 @@ class Answers(msgspec.Struct, frozen=True):
 def ask(job: RanksJob, peers: list[Peers], layout: Layout, questions: list[Question]) -> Answers:
     now = _steps(job, job.play()[0])
     found = [np.zeros((0, now.shape[1]))]
-    several = max(int(TOGETHER_BYTES // (32 * max(len(job.rows), 1))), 1)
+    several = max(int(TOGETHER_BYTES // (40 * max(len(job.rows), 1))), 1)
     for at in range(0, len(questions), several):
         part = questions[at : at + several]
         own = [_own_times(job, peers, layout, one) for one in part]
