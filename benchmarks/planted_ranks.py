@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ class Fault:
     why: str
 
 
-@dataclass
+@dataclass(eq=False)
 class Job:
     """A job to be played: what its ranks do, slowed or not."""
 
@@ -125,6 +126,14 @@ class Job:
     @property
     def is_pipeline(self) -> bool:
         return self.fault.name == "long-stage"
+
+    def batch(self, step: int, rank: int) -> float:
+        """By what share this rank's batch is larger than it should be."""
+        return random.Random(f"{self.seed} batch {step} {rank}").uniform(-0.2, 0.2)
+
+    @cache  # noqa: B019 - a job lives as long as its benchmark
+    def mean_batch(self, step: int) -> float:
+        return float(np.mean([self.batch(step, rank) for rank in range(self.ranks)]))
 
     def meeting(self, key: tuple[Any, ...], group: str, kind: str, nbytes: int, size: int) -> Meeting:
         if key not in self.meetings:
@@ -220,9 +229,8 @@ class RankPlayer:
 
     def slowness(self, step: int) -> float:
         job, fault = self.job, self.job.fault
-        if fault.name == "uneven-batches":
-            share = random.Random(f"{job.seed} batch {step} {self.number}").uniform(-0.2, 0.2)
-            return 1.0 + share * job.is_planted
+        if fault.name == "uneven-batches":  # shared out evenly it is as much work as before
+            return 1.0 + (job.batch(step, self.number) if job.is_planted else job.mean_batch(step))
         if fault.name == "long-stage":  # what is too long here would be shared out among all
             mine = fault.who == ("stage", self.number % STAGES)
             return 1.0 + (0.3 * mine if job.is_planted else 0.3 / STAGES)

@@ -5,6 +5,7 @@ Memory is PSS, so a page shared by several of its processes counts once.
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import threading
@@ -31,7 +32,9 @@ class Measured:
 def measure(command: list[str], timeout_s: float | None = None) -> Measured:
     """Run to the end, sampling the tree's memory."""
     began, cpu_before = time.perf_counter(), _children_cpu()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=_as_installed()
+    )
     watcher = _Watcher(process.pid)
     watcher.start()
     try:
@@ -43,6 +46,12 @@ def measure(command: list[str], timeout_s: float | None = None) -> Measured:
         seconds, output = float("inf"), ""
     watcher.stop()
     return Measured(seconds, _children_cpu() - cpu_before, watcher.peak, process.returncode, output)
+
+
+def _as_installed() -> dict[str, str]:
+    """With compiled modules from the second run on, as pip leaves them: a checkout that may not write them
+    compiles its source anew each time."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _children_cpu() -> float:

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from findwall.model.intervals import I64, union
-from findwall.model.summaries.rank_summary import Label, Messages, RankSummary
+from findwall.model.summaries.rank_summary import GRAIN_NS, Label, Messages, RankSummary
 from findwall.ranks.reduced.own_progress import OwnClock
 
 NS_PER_US = 1000
@@ -133,6 +133,9 @@ def _summary(
         end=columns[:, 1],
         ready=ready,
         left=left,
+        since=nothing,
+        hosted=nothing,
+        held=nothing - GRAIN_NS,
         joins=np.ones(len(whens), np.int64),
         idle=nothing,
         device=ready,

@@ -32,6 +32,8 @@ def summary(rows: int, seed: int = 0) -> RankSummary:
     start = launched + chance.integers(50, 1_000, rows) * GRAIN_NS
     ready = start - np.cumsum(waits) + waits
     share = [chance.integers(0, 300, rows).cumsum() * GRAIN_NS for _ in range(4)]
+    hold = np.arange(rows) // 20 * 20  # where the host was last held: once a step
+    hosted = launched - launched[hold] + chance.integers(50, 1_000, rows) * GRAIN_NS
     columns = [
         chance.integers(0, 3, rows),
         np.arange(rows) // 20,
@@ -40,6 +42,9 @@ def summary(rows: int, seed: int = 0) -> RankSummary:
         start + waits,
         ready,
         ready + chance.integers(0, 10, rows) * GRAIN_NS,
+        ready[hold],
+        hosted,
+        np.where(np.arange(rows) == hold, ready - ready[np.maximum(hold - 20, 0)], -GRAIN_NS),
         chance.integers(0, 2, rows),
         np.zeros(rows, np.int64),
         *share,

@@ -20,7 +20,7 @@ from findwall.ranks.played.ranks_job import RanksJob, set_up
 from findwall.ranks.reasons import why, why_uneven, without_those_in_line
 from findwall.ranks.suspects import Candidate, Found, excess_of_ranks, find_suspects
 from findwall.ranks.what_ifs import own_by_step
-from findwall.ranks.whole_ranks import with_gaps_closed
+from findwall.ranks.whole_ranks import with_gaps_closed, with_lost_holds
 from findwall.units import NS_PER_US, ms
 
 SUSPECTS_LISTED = 3
@@ -69,6 +69,7 @@ def _played(
     peers = peers_of(job, layout)
     if (closed := with_gaps_closed(job, peers)) is not None:
         job, peers = closed, peers_of(closed, layout)
+    job = with_lost_holds(job, peers)
     played = np.diff(job.step_ends(job.play()[0])[0])
     measured = np.diff(job.step_ends(job.measured[None, :])[0])
     lacking = ~job.here.all(axis=0) | (answer.missing_count > 0)

@@ -32,6 +32,14 @@ class Peers(msgspec.Struct, frozen=True):
         others = self.own if without is None else self.own[~np.isin(self.ranks, without)]
         return np.cumsum(median_increments(others))
 
+    def holds(self, held: F64) -> tuple[I64, I64, I64]:
+        """The row of each rank and communication, the place of the last at which the host had been held
+        anew, and where that usually is."""
+        row = self.row[:, ~self.is_left]
+        anew = (row >= 0) & (held[np.maximum(row, 0)] >= 0)
+        last = np.maximum.accumulate(np.where(anew, np.arange(row.shape[1]), -1), axis=1)
+        return row, last, np.median(last, axis=0).astype(np.int64)
+
     def lateness_by_step(self, usual: F64, steps: I64) -> F64:
         """How much more own time than usual each rank takes in each step: until the last place that is known
         of it there, since the last that is known of it before. NaN where none is."""
@@ -43,6 +51,14 @@ class Peers(msgspec.Struct, frozen=True):
         lines = np.arange(len(late))[:, None]
         known = (until[:, :-1] >= 0) & (until[:, 1:] > until[:, :-1])
         return np.where(known, np.diff(late[lines, until], axis=1), np.nan)
+
+
+def column_medians(values: F64) -> F64:
+    """Of each column, as far as it is known; NaN where it is not."""
+    found = np.full(values.shape[1], np.nan)
+    known = ~np.isnan(values).all(axis=0)
+    found[known] = np.nanmedian(values[:, known], axis=0)
+    return found
 
 
 def median_increments(own: F64) -> F64:

@@ -11,6 +11,7 @@ import numpy as np
 from findwall.model.events import Bool
 from findwall.model.intervals import F64
 from findwall.ranks.layout import Layout
+from findwall.ranks.played.max_plus import OwnTimes
 from findwall.ranks.played.ranks_job import RanksJob
 
 
@@ -28,7 +29,7 @@ def stage_times(job: RanksJob, layout: Layout, on_device: bool = False) -> F64:
     return found
 
 
-def stages_levelled(job: RanksJob, layout: Layout) -> tuple[F64, F64]:
+def stages_levelled(job: RanksJob, layout: Layout, own: OwnTimes) -> OwnTimes:
     """Own progress at which rows are ready and waits end, where every stage does as much as the others."""
     times = stage_times(job, layout).mean(axis=1)
     share = float(times.mean()) / np.maximum(times, 1.0)
@@ -36,7 +37,7 @@ def stages_levelled(job: RanksJob, layout: Layout) -> tuple[F64, F64]:
     factor = np.where(is_layers, share[layout.stage[job.rows.rank]], 1.0)
     longer = work * (factor - 1.0)
     rows = job.rows
-    ready, left = rows.ready.copy(), rows.left.copy()
+    ready, left, since = own.ready.copy(), own.left.copy(), own.since.copy()
     for rank in range(rows.ranks):
         of = rows.of(rank)
         if of.start == of.stop:
@@ -45,7 +46,8 @@ def stages_levelled(job: RanksJob, layout: Layout) -> tuple[F64, F64]:
         knots = rows.ready[of]
         ready[of] = knots + moved
         left[of] += np.interp(rows.left[of], knots, moved)
-    return ready, left
+        since[of] += np.interp(rows.since[of], knots, moved)
+    return own.moved(ready, left, since)  # layers take their host's time with them
 
 
 def _increments(job: RanksJob, progress: F64) -> tuple[F64, Bool]:

@@ -14,7 +14,7 @@ from findwall.model.catalogue import MAJORITY_SHARE, NEARLY_ALL, WORTH_IT
 from findwall.model.intervals import F64, I64
 from findwall.ranks.chance import chance_of
 from findwall.ranks.layout import Layout
-from findwall.ranks.peers import Peers
+from findwall.ranks.peers import Peers, column_medians
 from findwall.ranks.played.matching import OUTLYING
 from findwall.ranks.played.ranks_job import RanksJob
 from findwall.ranks.stage_work import stage_times
@@ -126,20 +126,12 @@ def others_median(values: F64) -> F64:
     """For each row the median of the other rows, column by column. Of many, leaving one out changes
     nothing."""
     if len(values) > MANY_PEERS:
-        return np.broadcast_to(_median(values), values.shape)
+        return np.broadcast_to(column_medians(values), values.shape)
     rows = np.arange(len(values))
-    return np.stack([_median(values[rows != row]) for row in rows])
+    return np.stack([column_medians(values[rows != row]) for row in rows])
 
 
 MANY_PEERS = 16  # from here on the median hardly changes with one of them. Chosen by hand.
-
-
-def _median(values: F64) -> F64:
-    """Of each column, as far as it is known; NaN where it is not."""
-    found = np.full(values.shape[1], np.nan)
-    known = ~np.isnan(values).all(axis=0)
-    found[known] = np.nanmedian(values[:, known], axis=0)
-    return found
 
 
 def _ranks(job: RanksJob, peers: list[Peers]) -> list[Candidate]:
@@ -155,7 +147,7 @@ def _nodes(job: RanksJob, peers: list[Peers], layout: Layout) -> list[Candidate]
         late[one.ranks] = one.lateness_by_step(one.usual(), job.steps)
     late[~job.here] = np.nan
     members = [np.flatnonzero(layout.node == at) for at in range(layout.nodes)]
-    nodes = np.stack([_median(late[mine]) for mine in members])
+    nodes = np.stack([column_medians(late[mine]) for mine in members])
     questions = [Question("node", at, ranks=mine) for at, mine in enumerate(members)]
     return _candidates(job, questions, nodes - others_median(nodes))
 

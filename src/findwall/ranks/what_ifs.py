@@ -10,9 +10,11 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from findwall.model.events import Bool
 from findwall.model.intervals import F64, I64
 from findwall.ranks.layout import Layout
-from findwall.ranks.peers import Peers
+from findwall.ranks.peers import Peers, column_medians
+from findwall.ranks.played.max_plus import OwnTimes, own_times
 from findwall.ranks.played.ranks_job import RanksJob
 from findwall.ranks.stage_work import stages_levelled
 
@@ -45,12 +47,12 @@ class Answers(msgspec.Struct, frozen=True):
 def ask(job: RanksJob, peers: list[Peers], layout: Layout, questions: list[Question]) -> Answers:
     now = _steps(job, job.play()[0])
     found = [np.zeros((0, now.shape[1]))]
-    several = max(int(TOGETHER_BYTES // (24 * max(len(job.rows), 1))), 1)
+    several = max(int(TOGETHER_BYTES // (40 * max(len(job.rows), 1))), 1)
     for at in range(0, len(questions), several):
         part = questions[at : at + several]
         own = [_own_times(job, peers, layout, one) for one in part]
         transfer = np.stack([_transfers(job, one) for one in part])
-        end, _ = job.play(np.stack([one[0] for one in own]), np.stack([one[1] for one in own]), transfer)
+        end, _ = job.play(own, transfer)
         found.append(_steps(job, end))
     return Answers(now, np.concatenate(found))
 
@@ -66,39 +68,29 @@ def _transfers(job: RanksJob, question: Question) -> F64:
     return transfer
 
 
-def _own_times(job: RanksJob, peers: list[Peers], layout: Layout, question: Question) -> tuple[F64, F64]:
-    """Own progress at which rows are ready and at which waits end."""
-    ready, left = job.rows.ready.copy(), job.rows.left.copy()
+def _own_times(job: RanksJob, peers: list[Peers], layout: Layout, question: Question) -> OwnTimes:
+    own = own_times(job.rows)
     if question.what == "stage":
-        return stages_levelled(job, layout)
+        return stages_levelled(job, layout, own)
     if question.what == "link":
-        return ready, left
+        return own
+    ready, left, since = (column.copy() for column in own.columns[:3])
     for one in peers:
         mine = np.isin(one.ranks, question.ranks)
         if not mine.any() or len(one.ranks) < 2:
             continue
         usual = one.usual(None if mine.all() else one.ranks[mine])
         for place in np.flatnonzero(mine).tolist():
-            there = _kept_where_ahead(one, place, usual) if question.what == "all" else usual
-            _moved(job, one, place, there, ready, left)
-    return ready, left
+            _moved(job, one, place, usual, ready, left, since)
+    moved = own.moved(ready, left, since)
+    for one in peers:
+        mine = np.isin(one.ranks, question.ranks)
+        if mine.any() and len(one.ranks) > 1:
+            _host_moved(job, one, mine, moved)
+    return moved
 
 
-def _kept_where_ahead(peers: Peers, place: int, usual: F64) -> F64:
-    """As is usual, but for steps in which the rank is faster than that: nobody is to become slower."""
-    own = peers.own[place]
-    known = np.flatnonzero(~np.isnan(own))
-    if len(known) < 2:
-        return usual
-    its, theirs = np.diff(own[known], prepend=own[known[0]]), np.diff(usual[known], prepend=usual[known[0]])
-    steps, of = np.unique(peers.step[known], return_inverse=True)
-    ahead = np.bincount(of.reshape(-1), its - theirs, minlength=len(steps)) <= 0
-    found = np.full(len(usual), np.nan)
-    found[known] = np.cumsum(np.where(ahead[of.reshape(-1)], its, theirs))
-    return found
-
-
-def _moved(job: RanksJob, peers: Peers, place: int, usual: F64, ready: F64, left: F64) -> None:
+def _moved(job: RanksJob, peers: Peers, place: int, usual: F64, ready: F64, left: F64, since: F64) -> None:
     """Put a rank where its peers usually are at each place, and what lies between two places in
     proportion."""
     rank = int(peers.ranks[place])
@@ -110,12 +102,28 @@ def _moved(job: RanksJob, peers: Peers, place: int, usual: F64, ready: F64, left
     after = before[0] + usual[known] - usual[known[0]]
     before, after = np.maximum.accumulate(before), np.maximum.accumulate(after)
     of = job.rows.of(rank)
-    for times in (ready, left):
+    for times in (ready, left, since):
         here = times[of] - base
         there = np.interp(here, before, after)
         there += np.where(here > before[-1], here - before[-1], 0.0)
         there -= np.where(here < before[0], before[0] - here, 0.0)
         times[of] = there + base
+
+
+def _host_moved(job: RanksJob, peers: Peers, mine: Bool, own: OwnTimes) -> None:
+    """The hosts of these ranks take what is usual, too, as far as they were held where others were."""
+    rows = job.rows
+    inside = rows.since >= (job.opens - job.begins)[rows.rank]
+    row, last, usual_last = peers.holds(rows.held)
+    alike = (row >= 0) & (last == usual_last)
+    for column, theirs in ((own.hosted, rows.hosted), (own.held, rows.held)):
+        known = alike & (inside & (theirs >= 0))[np.maximum(row, 0)]
+        others = known if mine.all() else known & ~mine[:, None]
+        usual = column_medians(np.where(others, theirs[np.maximum(row, 0)], np.nan))
+        moved = known & mine[:, None] & ~np.isnan(usual)
+        column[row[moved]] = np.broadcast_to(usual, row.shape)[moved]
+        unknown = row[(row >= 0) & mine[:, None] & ~moved]
+        column[unknown] = np.minimum(column[unknown], 0.0)
 
 
 def own_by_step(job: RanksJob) -> F64:

@@ -16,7 +16,7 @@ from findwall.errors import InputError
 from findwall.model.events import Bool, ProcessGroup
 from findwall.model.intervals import F64, I64
 
-VERSION = 1
+VERSION = 2
 MAGIC = b"findwall-rank-summary\n"  # a file of this kind begins with it
 GRAIN_NS = 100  # times are kept in this unit
 DEVICE, COPY, LOADER, GC, HOST = "device", "copy", "loader", "gc", "host"
@@ -50,6 +50,11 @@ class Messages(msgspec.Struct, frozen=True):
     end: I64
     ready: I64  # own progress at which its input was there
     left: I64  # own progress when it ended
+    since: I64  # own progress when a call last held the host
+    hosted: I64  # what the host needs from there until its input is there, whatever the device waits for
+    held: (
+        I64  # and from where it was held before the communication before; below nought where that is the same
+    )
     joins: I64  # 1 where the rank's own work waited for its end
     idle: I64  # own time beside it in which the device did nothing and nothing shows that it was waited for
     device: I64  # of own progress until it was ready, what went to each of DOINGS but the host

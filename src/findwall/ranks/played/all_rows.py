@@ -32,6 +32,9 @@ class AllRows(msgspec.Struct, frozen=True):
     end: F64
     ready: F64
     left: F64
+    since: F64
+    hosted: F64
+    held: F64
     joins: Bool
     idle: F64
     spent: F64  # own progress until ready by DOINGS
@@ -92,6 +95,9 @@ def gather(summaries: list[RankSummary]) -> AllRows:
         end=_real(joined["end"]),
         ready=_real(joined["ready"]),
         left=_real(joined["left"]),
+        hosted=_real(joined["hosted"]),
+        held=_real(joined["held"]),
+        since=_real(joined["since"]),
         idle=_real(joined["idle"]),
     )
 

@@ -6,9 +6,11 @@ import msgspec
 import numpy as np
 
 from findwall.model.catalogue import MAJORITY_SHARE
+from findwall.model.intervals import F64
 from findwall.ranks.played.all_rows import AllRows
 from findwall.ranks.played.clocks import Clocks, medians
 from findwall.ranks.played.matching import TOGETHER_NS, Matched
+from findwall.ranks.played.max_plus import with_progress
 
 
 def with_late_leaving(rows: AllRows, matched: Matched, clocks: Clocks) -> AllRows:
@@ -25,9 +27,7 @@ def with_late_leaving(rows: AllRows, matched: Matched, clocks: Clocks) -> AllRow
     until = np.cumsum(held)
     until -= np.append(0.0, until)[rows.first[rows.rank]]
     before = until - held
-    spent = rows.spent.copy()
-    spent[:, -1] += before
-    return msgspec.structs.replace(rows, ready=rows.ready + before, left=rows.left + before, spent=spent)
+    return _moved(rows, before, before)
 
 
 def with_unseen_waits(rows: AllRows, matched: Matched) -> AllRows:
@@ -46,7 +46,16 @@ def with_unseen_waits(rows: AllRows, matched: Matched) -> AllRows:
     lost = np.where(found, beyond, 0.0)
     until = np.cumsum(lost)
     until -= np.append(0.0, until)[rows.first[rows.rank]]  # of its own rank alone
-    ready, left = rows.ready - (until - lost), rows.left - until
-    spent = rows.spent.copy()
-    spent[:, -1] -= until - lost
-    return msgspec.structs.replace(rows, ready=ready, left=left, joins=rows.joins | found, spent=spent)
+    return msgspec.structs.replace(_moved(rows, lost - until, -until), joins=rows.joins | found)
+
+
+def _moved(rows: AllRows, ready: F64, left: F64) -> AllRows:
+    """With other own progress, which is the host's, by so much when each was ready and when it was left."""
+    since, spent = rows.since.copy(), rows.spent.copy()
+    spent[:, -1] += ready
+    for rank in range(rows.ranks):
+        of = rows.of(rank)
+        left_before = np.searchsorted(rows.left[of], rows.since[of], side="right")
+        since[of] += np.append(0.0, left[of])[left_before]
+    rows = with_progress(rows, rows.ready + ready, rows.left + left, since)
+    return msgspec.structs.replace(rows, spent=spent)

@@ -15,6 +15,7 @@ from findwall.model.intervals import F64, I64
 from findwall.ranks.played.all_rows import AllRows
 from findwall.ranks.played.clocks import Clocks, medians
 from findwall.ranks.played.matching import TOGETHER_NS, Matched
+from findwall.ranks.played.max_plus import OwnTimes, own_times
 from findwall.ranks.played.max_plus import play as play_through
 from findwall.ranks.played.mended_rows import with_late_leaving, with_unseen_waits
 from findwall.ranks.played.schedule import Schedule, plan
@@ -30,6 +31,7 @@ class RanksJob(msgspec.Struct, frozen=True):
     entry: int  # the meeting that the window begins after; -1: the ranks share none
     entry_skew: float  # how much longer the first of the ranks waited in it than the last
     begins: F64  # of each rank: when its own progress was at nought
+    hosts: F64  # and that of its host, which did not wait where the window begins
     transfer: F64  # of each meeting
     members: I64  # of each meeting, as far as they are here
     step_of: I64  # of each meeting; -1 none
@@ -40,17 +42,13 @@ class RanksJob(msgspec.Struct, frozen=True):
     like: I64  # of each meeting: equal where kind and bytes are
     is_common: Bool  # meetings that most ranks share
 
-    def play(
-        self, ready: F64 | None = None, left: F64 | None = None, transfer: F64 | None = None
-    ) -> tuple[F64, F64]:
+    def play(self, own: list[OwnTimes] | None = None, transfer: F64 | None = None) -> tuple[F64, F64]:
         """As it was, or with other own times and transfers; a question a row."""
-        ready = self.rows.ready[None, :] if ready is None else ready
-        left = self.rows.left[None, :] if left is None else left
+        asked = [own_times(self.rows)] if own is None else own
         transfer = self.transfer[None, :] if transfer is None else transfer
-        questions = max(len(ready), len(transfer))
-        shape = [np.broadcast_to(one, (questions, one.shape[1])) for one in (ready, left, transfer)]
-        begins = np.broadcast_to(self.begins, (questions, len(self.begins)))
-        return play_through(self.rows, self.schedule, shape[0], shape[1], shape[2], begins)
+        begins, hosts = (np.tile(one, (len(asked), 1)) for one in (self.begins, self.hosts))
+        every = OwnTimes(*(np.stack(one) for one in zip(*(each.columns for each in asked), strict=True)))
+        return play_through(self.rows, self.schedule, every, transfer, begins, hosts)
 
     def step_ends(self, end: F64) -> F64:
         """When each whole step ended, and the one before the first of them: (questions, steps + 1)."""
@@ -106,6 +104,7 @@ def set_up(rows: AllRows, matched: Matched, clocks: Clocks) -> RanksJob | None:
         entry=entry,
         entry_skew=skew,
         begins=begins,
+        hosts=_hosts(rows, clocks, first, begins),
         transfer=np.minimum(
             _transfers(rows, schedule.meeting, size, members),
             _since_last(rows, schedule.meeting, size, clocks, measured),
@@ -153,6 +152,20 @@ def _entered(rows: AllRows, matched: Matched, clocks: Clocks, entry: int) -> tup
         begins[rank] = clocks.end[anchor] - rows.left[anchor]
     lasted = rows.end[mine] - rows.start[mine]
     return first, begins, float(np.ptp(lasted)) if len(mine) else 0.0
+
+
+def _hosts(rows: AllRows, clocks: Clocks, first: I64, begins: F64) -> F64:
+    """When the own progress of each rank's host was at nought: it waited for what its rank had waited for
+    when a call last held it."""
+    found: F64 = begins.copy()
+    late = clocks.end - np.where(rows.joins, rows.left, rows.ready + rows.end - rows.start)
+    for rank in range(rows.ranks):
+        of = rows.of(rank)
+        if of.start < first[rank]:
+            until = rows.since[int(first[rank]) - 1]
+            passed = np.flatnonzero(rows.joins[of] & (rows.left[of] <= until)) + of.start
+            found[rank] = min(late[passed].max() if len(passed) else late[of].min(), begins[rank])
+    return found
 
 
 def _steps(rows: AllRows, meeting: I64, size: int) -> I64:

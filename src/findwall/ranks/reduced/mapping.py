@@ -11,6 +11,8 @@ import queue
 import struct
 import subprocess
 import sys
+import threading
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -47,9 +49,10 @@ def reduce_all(paths: list[Path], workers: int, progress: Progress | None = None
             tell(progress, done, len(paths))
         return
     idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
-    workers = min(workers, len(paths))
-    for _ in range(workers):
-        idle.put(_Worker())
+    every = [_Worker() for _ in range(min(workers, len(paths)))]
+    for worker in every:
+        worker.start()
+        idle.put(worker)
 
     def one(path: Path) -> Reduced:
         worker = idle.get()
@@ -59,13 +62,15 @@ def reduce_all(paths: list[Path], workers: int, progress: Progress | None = None
             idle.put(worker)
 
     try:
-        with ThreadPoolExecutor(workers) as threads:
+        with ThreadPoolExecutor(len(every)) as threads:
             for done, found in enumerate(threads.map(one, paths), 1):
                 yield found
                 tell(progress, done, len(paths))
     finally:
-        for _ in range(workers):
-            idle.get().end()
+        for worker in every:  # all first: one that was forked later holds the ends of those before it
+            worker.hang_up()
+        for worker in every:
+            worker.end()
 
 
 def worker_count() -> int:
@@ -81,39 +86,73 @@ class _Worker:
     """A process that is given paths and gives back summaries; another one once it has ended."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._pipes: tuple[IO[bytes], IO[bytes]] | None = None
+        self._wait: Callable[[], object] = int
 
     def reduce(self, path: Path) -> Reduced:
-        process = self._process if self._process is not None else self._start()
-        assert process.stdin is not None and process.stdout is not None
+        requests, answers = self._pipes or self.start()
         with suppress(OSError, msgspec.MsgspecError):
-            _send(process.stdin, os.fsencode(path))
-            answer = _receive(process.stdout)
+            _send(requests, os.fsencode(path))
+            answer = _receive(answers)
             if answer is not None:
                 return msgspec.msgpack.decode(answer, type=Reduced)
+        self.hang_up()
         self.end()
         return Reduced(str(path), refused=f"{path} could not be reduced: the process that read it ended.")
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def start(self) -> tuple[IO[bytes], IO[bytes]]:
+        """A fork has all imported that this process has; beside threads it may hang."""
+        alone = hasattr(os, "fork") and sys.platform != "darwin" and threading.active_count() == 1
+        self._pipes = self._forked() if alone else self._spawned()
+        return self._pipes
+
+    def _forked(self) -> tuple[IO[bytes], IO[bytes]]:
+        import findwall.ranks.reduced.summarising  # noqa: F401 - once for all workers
+        from findwall.readers.reader import all_readers
+
+        all_readers()
+        (theirs, asked), (answered, ours) = os.pipe(), os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of threads of libraries, which know of forks
+            child = os.fork()
+        if child == 0:
+            try:
+                os.close(asked)
+                os.close(answered)
+                quiet = os.open(os.devnull, os.O_RDWR)
+                for stream in range(3):
+                    os.dup2(quiet, stream)
+                _serve(os.fdopen(theirs, "rb"), os.fdopen(ours, "wb"))
+            finally:
+                os._exit(0)
+        os.close(theirs)
+        os.close(ours)
+        self._wait = lambda: os.waitpid(child, 0)
+        return os.fdopen(asked, "wb"), os.fdopen(answered, "rb")
+
+    def _spawned(self) -> tuple[IO[bytes], IO[bytes]]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(one for one in sys.path if one)}
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "findwall.ranks.reduced.mapping"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=environment,
         )
-        return self._process
+        assert process.stdin is not None and process.stdout is not None
+        self._wait = process.wait
+        return process.stdin, process.stdout
+
+    def hang_up(self) -> None:
+        """It ends once nobody can ask it any more."""
+        pipes, self._pipes = self._pipes or (), None
+        for pipe in pipes:
+            with suppress(OSError):
+                pipe.close()
 
     def end(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
-        process.wait()
+        self._wait()
+        self._wait = int
 
 
 def _send(pipe: IO[bytes], raw: bytes) -> None:
@@ -158,15 +197,15 @@ def reduced(path: Path) -> Reduced:
         return Reduced(name, refused=f"{path} could not be reduced ({type(error).__name__}: {error}).")
 
 
-def serve() -> None:
+def _serve(requests: IO[bytes], answers: IO[bytes]) -> None:
     """What a worker does until nobody asks any more."""
     from findwall.readers.remote_paths import place
 
-    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever prints does not reach the answers
     while (raw := _receive(requests)) is not None:
         _send(answers, msgspec.msgpack.encode(reduced(place(os.fsdecode(raw)))))
 
 
 if __name__ == "__main__":
-    serve()
+    said = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever prints does not reach the answers
+    _serve(sys.stdin.buffer, said)

@@ -20,6 +20,7 @@ from findwall.model.summaries.rank_summary import (
     RankSummary,
     grained,
 )
+from findwall.ranks.reduced.host_paths import NEVER, HostPaths, host_paths
 from findwall.ranks.reduced.issue_times import issue_times, lost_work
 from findwall.ranks.reduced.own_progress import (
     OwnClock,
@@ -124,7 +125,7 @@ def _messages(
     issued, begin = issue_times(timeline, links, work_rows), grained(events.start[work_rows])
     lost, at_latest = lost_work(timeline, links, issued, begin)
     every = np.concatenate([lost, issued]), np.concatenate([at_latest, begin])
-    asked = asked_at(end, every[1], every[0], _blocked(timeline))
+    asked = asked_at(end, every[1], every[0], _blocked(timeline, links))
     waits = _host_waits(host, work, start, end) if by_host else waits_of(start, end, work, asked)
     own = OwnClock(int(events.start.min()), waits)
     since, until = idle_beside(start, end, work, asked)
@@ -137,6 +138,11 @@ def _messages(
     ready = own.at(inputs)
     spent = _spent(host, work, waits, inputs)
     order = np.lexsort((start, ready))
+    nothing = np.zeros(len(rows), np.int64)
+    paths = HostPaths(nothing, nothing, nothing + NEVER)  # a host's own collectives hold it
+    if not by_host:
+        calls = _blocked(timeline, links)
+        paths = _paths(own, calls, work, np.append(issued, launched), np.append(begin, inputs), order)
     messages = Messages(
         label=which,
         step=_steps_of(timeline, steps, launched),
@@ -145,17 +151,35 @@ def _messages(
         end=end,
         ready=ready,
         left=own.at(end),
+        since=paths.since,
+        hosted=paths.hosted,
+        held=paths.held,
         joins=joined(start, end, sends, waits),
-        idle=np.zeros(len(rows), np.int64) if by_host else own.at(until) - own.at(since),
+        idle=nothing if by_host else own.at(until) - own.at(since),
         **spent,
     )
     return labels, messages.take(order), own, order
 
 
-def _blocked(timeline: Timeline) -> Intervals:
-    """While a call holds the host until the device has come so far."""
-    rows = timeline.rows_named(SYNCHRONIZE, Kind.RUNTIME)
-    return union(timeline.events.start[rows], timeline.events.end[rows])
+def _blocked(timeline: Timeline, links: Links) -> Intervals:
+    """While a call holds the host until the device has come so far: one that says so, or that returned when
+    what it asked for was done."""
+    events, asked = timeline.events, timeline.rows(*DEVICE_KINDS)
+    asked = asked[links.launch[asked] >= 0]
+    done = links.launch[asked[events.end[asked] <= events.end[links.launch[asked]]]]
+    rows = np.union1d(timeline.rows_named(SYNCHRONIZE, Kind.RUNTIME), done)
+    return union(events.start[rows], events.end[rows])
+
+
+def _paths(own: OwnClock, calls: Intervals, work: Intervals, issued: I64, begin: I64, kept: I64) -> HostPaths:
+    """`issued` and `begin`: of the work, then of the communications; `kept`: the order of these."""
+    order = np.argsort(issued, kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    message = place[len(order) - len(kept) :][kept]
+    found = host_paths(own, calls, work, issued[order], begin[order], message)
+    back = np.argsort(kept, kind="stable")
+    return HostPaths(found.since[back], found.hosted[back], found.held[back])
 
 
 def _host_waits(host: Host, work: Intervals, start: I64, end: I64) -> Intervals:
