@@ -25,6 +25,7 @@ from collections import Counter
 
 import numpy as np
 
+from findwall.facts.beside_the_model import averages
 from findwall.facts.host_loops import Loop, is_backward, launched_by, loop_line, small_loops
 from findwall.facts.user_lines import loops_call_routines, loops_in_python, parse_frame, pure_python, sampled
 from findwall.facts.waits import is_in_host_ops
@@ -77,7 +78,12 @@ def use(facts: Facts) -> Outcome:
 
 def _by_lines(facts: Facts) -> Outcome | None:
     """Loops of the job's own lines in which no round needs another; None where there is none worth it."""
-    found = [one for one in facts.loops if not one.parameters]
+    averaged = averages(facts)  # in lists, tensor after tensor: a fix of its own
+    found = [
+        one
+        for one in facts.loops
+        if not one.parameters and np.isin(one.atoms, averaged).mean() <= MAJORITY_SHARE
+    ]
     launches = max(small_kernels(facts) * facts.steps.count, 1)
     of = Counter[str]()  # a step may come to a loop many times
     for one in found:

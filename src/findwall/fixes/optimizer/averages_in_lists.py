@@ -27,6 +27,7 @@ import numpy as np
 
 from findwall.facts.beside_the_model import averages
 from findwall.facts.best_changes import in_lists, lists_at_best
+from findwall.facts.user_lines import line_of_most
 from findwall.facts.waits import launch_idle_before
 from findwall.fixes import (
     Claim,
@@ -36,6 +37,7 @@ from findwall.fixes import (
     Use,
     as_on_cores,
     gone,
+    lines,
     no_use,
     of_class,
     on_cores,
@@ -82,10 +84,11 @@ def use(facts: Facts) -> Outcome:
     # gone, and with it the Python from tensor to tensor.
     dropped += gone(facts, np.setdiff1d(kernels, writes)) + Change((NoHostWork(rows_of(facts, kernels)),))
     return Use(
-        Claim("averages-in-lists/foreach", figures),
+        Claim("averages-in-lists/foreach", figures, places=lines(line_of_most(facts, atoms))),
         lists_at_best(facts, writes) + dropped,
         (*MOVES, *on_cores_too(facts, kernels)),
         likely=lambda made: Change() if "cuda-graphs" in made else _mixed(facts, writes) + dropped,
+        uncurved=on_cores(facts),
     )
 
 
@@ -101,10 +104,11 @@ def writes_of(facts: WorkFacts, atoms: I64) -> I64:
 
 
 def _mixed(facts: WorkFacts, writes: I64) -> Change:
-    """Two tensors are read and one is written, where a copy into the average reads and writes one."""
+    """Two tensors are read and one is written, where a copy into the average reads and writes one. Cores work
+    a list off one by one: what is written takes as long there."""
     copies = np.array([facts.op_name(atom) == "aten::copy_" for atom in writes.tolist()], bool)
     more = Scale(rows_of(facts, writes[copies]), np.full(int(copies.sum()), 3 / 2))
-    return in_lists(facts, writes) + Change((more,))
+    return (Change() if on_cores(facts) else in_lists(facts, writes)) + Change((more,))
 
 
 FIX = Fix(

@@ -102,8 +102,9 @@ def _averages(claim: Claim) -> str:
         takes = "{kernels:,.0f} ops take {waits_ms:per_step}"
     return fill(
         "Average the weights in lists (`AveragedModel(…, multi_avg_fn=get_ema_multi_avg_fn(decay))`, "
-        f"`torch._foreach_lerp_`): tensor after tensor {takes}.",
+        f"`torch._foreach_lerp_`){{where}}: tensor after tensor {takes}.",
         claim,
+        where=at(claim),
         copied=f" and {copies:,.0f} copies" if copies else "",
     )
 
