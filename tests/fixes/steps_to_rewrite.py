@@ -297,3 +297,21 @@ def factored(clones: bool = False) -> Facts:
         torch.addmm(found, sides[:, :1], sides[:1], beta=0.5).sum()
 
     return recorded(step)
+
+
+@cache
+def picked(by: str = "mask") -> Facts:
+    """What is best is kept, and what is like it goes: round after round, or in one table."""
+    torch.manual_seed(0)
+    places = torch.rand(64, 2)
+
+    def step() -> None:
+        if by == "table":
+            _ = (torch.cdist(places, places) > 0.05).triu().any(0)
+            return
+        left = torch.arange(len(places))
+        while len(left):
+            apart = (places[left] - places[left[0]]).square().sum(-1)
+            left = left[apart > 0.0025]
+
+    return recorded(step)

@@ -31,6 +31,7 @@ CASES: dict[str, tuple[str, Callable[[], Facts], Callable[[], Facts]]] = {
     "unbind": ("scan-loop", steps.over_time, lambda: steps.over_time(carries=False)),
     "select": ("scan-loop", lambda: steps.over_time("select"), lambda: steps.over_time("select", False)),
     "mask": ("where-not-mask", steps.masked, lambda: steps.masked("product")),
+    "left over": ("loop-on-device", steps.picked, lambda: steps.picked("table")),
     "checks": ("foreach-checks", steps.checked, lambda: steps.checked(listed=True)),
 }
 # What is taken out whole needs no such measurement.

@@ -8,6 +8,7 @@ the job's own.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import pairwise
 
@@ -16,8 +17,9 @@ import numpy as np
 
 from findwall.facts.called_atoms import of_heads
 from findwall.facts.facts import of_class
+from findwall.facts.step_traits import on_cores
 from findwall.model.catalogue import FEWEST_REPEATS, LONGEST_ROUND, MATRIX_CLASSES
-from findwall.model.events import I32
+from findwall.model.events import I32, Kind
 from findwall.model.intervals import I64
 from findwall.step.call_names import in_window, outermost, sync_rows
 from findwall.step.called_ops import head_of, heads_of
@@ -29,6 +31,8 @@ SIZED_BY_VALUES = frozenset(
     f"aten::{name}"
     for name in ("nonzero", "nonzero_numpy", "masked_select", "_unique2", "unique_dim", "unique_consecutive")
 )
+
+_SIZED = re.compile(f"^(?:{'|'.join(SIZED_BY_VALUES)})$")
 
 
 class Rounds(msgspec.Struct, frozen=True):
@@ -50,7 +54,10 @@ def waiting_rounds(facts: WorkFacts) -> Rounds | None:
     """Those of the ask that comes most often; None where no loop asks for sizes."""
     heads = in_window(facts, heads_of(facts))
     waits = sync_rows(facts)
-    asking = waits[[_asks_for_size(facts, row) for row in waits.tolist()]] if len(waits) else waits
+    if on_cores(facts):  # nobody waits there, but the next round is no less unknown
+        asking = in_window(facts, facts.timeline.rows_named(_SIZED, Kind.OP))
+    else:
+        asking = waits[[_asks_for_size(facts, row) for row in waits.tolist()]] if len(waits) else waits
     places = _places(heads, outermost(facts, asking))
     names = facts.timeline.events.name[heads]
     # The op that asks most often stands for the loop: a round may ask more than once.

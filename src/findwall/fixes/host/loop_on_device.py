@@ -27,6 +27,7 @@ from findwall.fixes import (
     Fix,
     Outcome,
     Use,
+    as_on_cores,
     gone,
     ideal,
     no_use,
@@ -47,6 +48,7 @@ def use(facts: Facts) -> Outcome:
     if launched <= WORTH_IT * small_kernels(facts):
         return no_use("loop-on-device/few")
     figures: Figures = {"rounds": found.count, "ops": found.ops, "issued": launched, "pieces": pieces(facts)}
+    figures = {**figures, **as_on_cores(facts)}
     line = line_of(facts, found.asks)
     claim = Claim(
         "loop-on-device/rounds",

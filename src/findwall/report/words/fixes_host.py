@@ -81,6 +81,20 @@ def _one_call(claim: Claim) -> str:
     )
 
 
+def _all_rounds(claim: Claim) -> str:
+    on_cores = claim.figures.get("on_cores")
+    return fill(
+        "Do all {rounds:,.0f} rounds of the loop at once{device}{where}, with a mask of what is left "
+        "(boxes: the whole table of overlaps, or `torchvision.ops.nms`): each round {asks} {op} {how}, and "
+        "they issue {issued:,.0f} {pieces} per step.",
+        claim,
+        device="" if on_cores else " on the device",
+        asks="asks" if on_cores else "waits for",
+        how="how much that is" if on_cores else "to say how much that is",
+        where=at(claim),
+    )
+
+
 def _gradients(claim: Claim) -> str:
     return fill(
         "Take one gradient, of the sum, instead of {rounds} through one forward pass{where}: "
@@ -295,11 +309,7 @@ WORDS: dict[str, Words] = {
     "remove-sync/in-rounds": "the host goes by the sizes it waits for {times:,.0f} times per step: only the "
     "whole loop can be done on the device",
     "remove-sync/move": _instead("move it out of the step, or do it every n steps"),
-    "loop-on-device/rounds": _with_place(
-        "Do all {rounds:,.0f} rounds of the loop at once on the device{where}, with a mask of what is left "
-        "(boxes: the whole table of overlaps, or `torchvision.ops.nms`): each round waits for {op} to say "
-        "how much that is, and they issue {issued:,.0f} {pieces} per step."
-    ),
+    "loop-on-device/rounds": _all_rounds,
     "loop-on-device/none": "no loop asks the device for sizes round after round",
     "loop-on-device/multiplies": "each round of the loop multiplies matrices, which takes work of its own",
     "loop-on-device/few": "the rounds that ask for sizes launch little of the step",

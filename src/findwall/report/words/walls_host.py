@@ -146,7 +146,7 @@ WORDS: dict[str, Words] = {
     "advise/batch-small-ops": "do in one call what a Python loop does part by part, if no round needs the "
     "one "
     "before",
-    "advise/loop-on-device": "do all rounds of the loop on the device at once, with a mask of what is left",
+    "advise/loop-on-device": "do all rounds of the loop at once, with a mask of what is left",
     "advise/group-experts": "sort the tokens by expert once and multiply them in groups",
     "advise/cuda-graphs": "capture the step in a CUDA graph",
     "advise/torch-compile": "compile the model",
