@@ -66,7 +66,7 @@ def _goes_before(bounded: Candidate, other: Candidate, moved: str, cause: str | 
         return False
     if bounded.on_cores and not bounded.is_found and other.is_found:
         return False
-    longer = (other.predicted.low or 0.0) > bounded.least
+    longer = (other.predicted.low or 0.0) > ALIKE * bounded.least
     return longer and (not bounded.outcome.condition or moved != cause or other.fix.of_anything)
 
 
