@@ -276,7 +276,8 @@ def _handed_on(flow: Flow, backward: Bool, recorded: Bool) -> set[int]:
     place = flow.use - np.searchsorted(flow.observed.op, flow.reader)
     old = flow.writer == BEFORE
     later = ~old & ~backward[flow.writer] & (number[flow.writer] == 0)
-    later &= ~recorded[flow.writer] | reaching(flow, np.flatnonzero(recorded))[flow.reader]
+    of_a_pass = recorded[flow.writer] | recorded[np.maximum(flow.head[flow.writer], 0)]
+    later &= ~of_a_pass | reaching(flow, np.flatnonzero(recorded))[flow.reader]
     reads = np.stack([flow.reader, place, flow.storage], axis=1)
     given = {(row, at): storage for row, at, storage in reads[old].tolist()}
     found: set[int] = set()
