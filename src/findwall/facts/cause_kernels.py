@@ -62,8 +62,7 @@ def carriers(facts: Facts, cause: str, limit: int = EVIDENCE_ROWS) -> list[Carri
     floors = np.bincount(group, floor, minlength=width)
     index = facts.atoms.index[atoms]
     at_ceiling = facts.kernels.floor[index] * own / np.maximum(facts.kernels.duration[index], 1)
-    least = np.bincount(group, at_ceiling, minlength=width)
-    least = np.where(np.isnan(least), floors, least)
+    least = np.fmax(np.bincount(group, at_ceiling, minlength=width), floors)
     order = np.lexsort((-own, group))
     longest = atoms[order[np.searchsorted(group[order], np.arange(width))]]
     found = [
