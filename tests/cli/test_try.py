@@ -22,7 +22,7 @@ from msgspec.structs import replace
 import warm
 from captures import FIXTURES
 from findwall import api, cli
-from findwall.cli.jobs import looking, trying, what_to_try
+from findwall.cli.jobs import looking, screening, trying, what_to_try
 from findwall.cli.jobs.launchers import launch_of
 from findwall.cli.jobs.looking import look_at
 from findwall.cli.run import chosen
@@ -37,7 +37,17 @@ from findwall.model.claims import Range
 from findwall.model.diagnosis import Diagnosis, Prescription
 from findwall.model.machine import Ceilings
 from findwall.report.words.documents import worded
-from findwall.trial.arms_in_turn import Arm, Outcome, Plan, Sample, Trial, run_trial, step_in_report
+from findwall.trial.arms_in_turn import (
+    Arm,
+    Failure,
+    Outcome,
+    Plan,
+    Said,
+    Sample,
+    Trial,
+    run_trial,
+    step_in_report,
+)
 from fixes.drawn import on_cores_without_floor
 from processes_left import begun, left
 
@@ -161,8 +171,8 @@ model =""",
         1,
     )
     .replace("DataLoader(Slow(), 8, shuffle=True)", "DataLoader(Slow(), 8, num_workers=args.num_workers)")
-    .replace("1600", "800")
-    .replace("0.006", "0.002")
+    .replace("1600", "8000")  # more than it ever needs: a busy machine settles late
+    .replace("0.006", "0.0005")
 )
 
 
@@ -172,9 +182,16 @@ def test_a_switch_of_the_script_is_proven_and_printed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """All of it real but the last look: the first sees the parser, and the workers of an arm with the switch
-    are counted."""
+    """All of it real but the last look and how long steps took: the first look sees the parser, and the
+    workers of an arm with the switch are counted."""
     look = trying._diagnosis
+
+    def told(said: Said) -> float | None:
+        """By how many workers fed it: on a busy machine two may give nothing."""
+        if step_in_report(said) is None:
+            return None
+        report = msgspec.json.decode(said.report.read_bytes(), type=ArmReport)
+        return 10.0 if report.applied.fixes else 20.0
 
     def first(job: trying.Job, stack: tuple[str, ...], writes: list[str], left_s: float = 0.0) -> Diagnosis:
         if stack:
@@ -182,6 +199,7 @@ def test_a_switch_of_the_script_is_proven_and_printed(
         return look(job, stack, writes, left_s)
 
     monkeypatch.setattr(trying, "_diagnosis", first)
+    monkeypatch.setattr(trying, "step_in_report", told)
     monkeypatch.setattr(sys, "executable", warm.program(tmp_path_factory.mktemp("bin") / "python"))
     monkeypatch.setattr(trying, "lacks_ceilings", lambda _seen: False)
     monkeypatch.chdir(tmp_path)
@@ -191,7 +209,7 @@ def test_a_switch_of_the_script_is_proven_and_printed(
     (trial,) = json.loads(Path("out.json").read_text())["trials"]
     assert (trial["fix"], trial["switches"]) == ("loader-workers=2", {"loader-workers=2": "--num-workers 2"})
     assert trial["verdict"] == "faster" and trial["kept"] and trial["losses"] == "same"
-    assert "2 workers in a loader of 100 batches" in trial["why"]
+    assert "2 workers in a loader of 1000 batches" in trial["why"]
     said, told = capsys.readouterr()
     assert "use the script's own switch:\n    python job.py --num-workers 2\n" in said
     assert "trying loader-workers=2 by --num-workers 2 beside the plain job" in told and "@@" not in said
@@ -343,6 +361,23 @@ def test_a_stack_takes_as_long_as_what_was_run_of_it(monkeypatch: pytest.MonkeyP
     assert one.spare([("bf16-autocast", "torch-compile")]) == 1000.0 - 40.0
     assert one.spare([("reduce-overhead",)]) == 1000.0 - 40.0  # another way to compile
     assert one.spare([("loader-workers=4",)]) == 1000.0 - 14.0
+
+
+def test_what_compiles_takes_that_longer_and_what_was_given_up_longer_yet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = trying._Trying(trying.Job("job.py", budget_s=1000.0), lambda _text: None)
+    monkeypatch.setattr(trying._Trying, "spent_s", 0.0)
+    one._look_s = 40.0
+    assert one.spare([("sdpa", "torch-compile by --compile 1")]) == 1000.0 - 20.0 - screening.COMPILED_S
+    one._screenings.compiles_s = 38.0  # as a screening saw it
+    assert one.spare([("reduce-overhead",)]) == 1000.0 - 20.0 - 38.0
+    late = Failure("timed-out", "took more than 61 s")
+    one._note_time(("sdpa",), Sample(0, 15.0, 100.0))
+    one._note_time(("sdpa", "torch-compile"), Sample(1, 61.0, failure=late))
+    one._note_time(("tf32", "torch-compile"), Sample(2, 31.0, failure=late))
+    assert one.spare([("bf16-autocast", "reduce-overhead")]) == 1000.0 - 61.0
+    assert one.spare([("bf16-autocast", "sdpa")]) == 1000.0 - 15.0
 
 
 def test_what_is_done_next_is_told_with_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,16 @@ def test_what_did_nothing_while_the_job_ran_may_do_something_from_its_start() ->
     assert told.says == "open" and not told.took_effect and "took effect" in told.trouble
 
 
+def test_what_a_screening_could_not_show_says_why_and_what_can() -> None:
+    cut = screened(ScreenedFix("tf32", [(100.0, 50.0)], seen="TF32 is on at the end"))
+    assert cut.says == "open" and cut.trouble.startswith("the job ended before enough steps")
+    by_hand = ScreenedFix("sdpa", [(100.0, 100.0)] * 4, trouble="attention that a job writes out")
+    assert screened(by_hand).trouble == by_hand.trouble
+    assert screened(by_hand, "sdpa", "--flash 1").trouble.startswith("not while the job runs: --flash 1 sets")
+    broken = ScreenedFix("bf16", [(100.0, 50.0)] * 4, "there", "its loss was not finite")
+    assert screened(broken, "bf16", "--dtype bf16").trouble == broken.trouble
+
+
 class Screening(Pretended):
     """A job whose fixes are screened before they are tried; `hides`: what a screening gets wrong."""
 

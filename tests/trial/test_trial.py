@@ -10,18 +10,22 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from findwall.trial import arms_in_turn
 from findwall.trial.arms_in_turn import (
     Arm,
+    Outcome,
     Plan,
     Said,
     Sample,
     Trial,
+    _patience,
     run_trial,
     step_in_report,
     step_on_stdout,
@@ -137,6 +141,25 @@ def test_one_that_hangs_leaves_time_for_the_others() -> None:
     assert [one.trouble for one in trial.arms["hangs"].failures] == ["timed-out"]
     assert trial.arms["hangs"].failures[0].what.endswith("there were for it: --budget gives it more time")
     assert trial.arms["good"].runs_ms == [1.0, 1.0] and trial.ended == "done"
+
+
+def test_what_others_need_for_their_proof_is_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of 20 s that went through once, and one that starts slowly."""
+    monkeypatch.setattr(arms_in_turn, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    once = [Sample(0, 20.0, step_ms=1.0)]
+    trial = Trial(
+        {name: Outcome(name, list(once)) for name in ("plain", "quick")} | {"slow": Outcome("slow")}
+    )
+
+    def patience(name: str, left_s: float, takes_s: float = 25.0) -> float | None:
+        found = _patience(trial, name, Plan(takes_s=lambda _name: takes_s), left_s)
+        return None if found is None else found.seconds
+
+    assert patience("slow", 100.0) == 30.0  # half of the rest, as it needs a second one
+    assert patience("slow", 85.0) is None and patience("slow", 100.0, takes_s=31.0) is None
+    assert patience("slow", 85.0, takes_s=20.0) == 22.5  # it starts as they do
+    trial.arms["slow"].samples += [Sample(2, 25.0, step_ms=0.5)]
+    assert patience("slow", 66.0) is not None and patience("slow", 64.0) is None
 
 
 def test_a_failure_says_what_the_process_said_last() -> None:

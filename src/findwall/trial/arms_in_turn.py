@@ -37,6 +37,7 @@ ROUNDS = 3  # the fewest samples a side that give an interval worth reading
 PROCESS_S = 600.0  # start, warm-up with compiling, and the timed steps
 START_S = 120.0  # that a process may take longer than one of another arm: it may compile
 SLOWER = 3.0  # times as long as one of another arm it may take besides
+LONGER = 1.1  # times as long as others: a process that starts slowly
 HOPELESS = 2  # failures of an arm that never gave a sample: it is not started again
 OTHERS_BUSY = 1.0  # cores that other processes keep busy: a step beside them is none to judge by
 TAIL_BYTES = 1 << 20  # of what a process says: the step is told near its end
@@ -89,6 +90,7 @@ class Outcome(msgspec.Struct):
 
     name: str
     samples: list[Sample] = []
+    is_late: bool = False  # it was never started: what was left of the budget could not prove it
 
     @property
     def counted(self) -> list[Sample]:
@@ -128,7 +130,7 @@ class Outcome(msgspec.Struct):
     def hopeless(self) -> bool:
         """Not worth another process: it failed too often, or hangs, which costs too much to see twice."""
         hangs = any(one.trouble == "timed-out" for one in self.failures)
-        return not self.runs_ms and (hangs or len(self.failures) >= HOPELESS)
+        return not self.runs_ms and (self.is_late or hangs or len(self.failures) >= HOPELESS)
 
 
 class Trial(msgspec.Struct):
@@ -188,6 +190,7 @@ class Plan(msgspec.Struct, frozen=True):
     stop_when_told: bool = False  # end a process as soon as it has told its step
     read: Read = step_on_stdout
     start: Start = fresh
+    takes_s: Callable[[str], float] = lambda _name: 0.0  # that a process of an arm takes, as far as is known
     settled: Callable[[Trial, str], bool] = lambda _trial, _name: False  # an arm that needs no more processes
     tell: Callable[[str, Sample], None] = lambda _name, _sample: None  # progress
 
@@ -227,6 +230,9 @@ def _rounds(trial: Trial, known: dict[str, Arm], plan: Plan, stop: Stop, until: 
             if not trial.arms[name].samples and plan.settled(trial, name):
                 continue  # what others told in this round spares it
             patience = _patience(trial, name, plan, until)
+            if patience is None:
+                trial.arms[name].is_late = True
+                continue
             sample = _sample(known[name], plan, patience, turn, stop, until)
             if sample is None:
                 return "interrupted" if stop.asked else "deadline"
@@ -243,17 +249,30 @@ class Patience(msgspec.Struct, frozen=True):
     by_budget: bool = False
 
 
-def _patience(trial: Trial, name: str, plan: Plan, until: float) -> Patience:
-    """For the next process of an arm, by what others took that went through.
+def _patience(trial: Trial, name: str, plan: Plan, until: float) -> Patience | None:
+    """For the next process of an arm, by what others took that went through. None: it is not started.
 
-    One that takes more than half of what is left could not run a second time, so it could prove nothing.
+    What those need to be proven is theirs. One that takes more than half of the rest could not run a second
+    time, so it could prove nothing. One that starts as they do is started all the same: it may be faster.
     """
-    told = [one.seconds for arm in trial.arms.values() for one in arm.samples if one.step_ms is not None]
-    if not told or trial.arms[name].runs_ms:
+    told = {other: _seconds(arm) for other, arm in trial.arms.items() if arm.runs_ms}
+    own = told.pop(name, [])
+    if not told:
         return Patience(plan.process_s)
-    most = min(plan.process_s, START_S + SLOWER * max(told))
-    left = max((until - time.monotonic()) / 2, max(told))
-    return Patience(min(most, left), by_budget=left < most)
+    usual_s = min(map(max, told.values()))
+    takes_s = max(plan.takes_s(name), usual_s)
+    owed = sum(max(took) * max(LEAST_SAMPLES - len(took), 0) for took in told.values())
+    left_s = (until - time.monotonic() - owed) / max(LEAST_SAMPLES - len(own), 1)
+    if left_s < takes_s and takes_s > LONGER * usual_s:
+        return None
+    if own:
+        return Patience(plan.process_s)
+    most = min(plan.process_s, START_S + SLOWER * max(map(max, told.values())))
+    return Patience(min(most, max(left_s, takes_s)), by_budget=max(left_s, takes_s) < most)
+
+
+def _seconds(arm: Outcome) -> list[float]:
+    return [one.seconds for one in arm.samples if one.step_ms is not None]
 
 
 def _sample(arm: Arm, plan: Plan, patience: Patience, turn: int, stop: Stop, until: float) -> Sample | None:

@@ -14,6 +14,8 @@ from findwall.model.catalogue import WORTH_IT
 from findwall.trial.statistics import LEAST_DIFFERENCE, LEAST_NOISE, LEVEL, Comparison, student
 
 FEWEST_PAIRS = 3  # that give an interval worth reading. Chosen by hand.
+TOO_FEW = "the job ended before enough steps with it were timed: only a process of its own can show it"
+BY_SWITCH = "not while the job runs: {} sets it at the start, which only a process of its own can show"
 Says = Literal["gain", "no-gain", "open"]  # open: fresh processes must show it
 
 
@@ -38,13 +40,15 @@ class Screened(msgspec.Struct, frozen=True):
         return self.faster.ratio if self.faster is not None else 1.0
 
 
-def screened(told: ScreenedFix, name: str = "") -> Screened:
+def screened(told: ScreenedFix, name: str = "", typed: str = "") -> Screened:
     """A fix that did nothing here may do something from a job's start: that is open. What is no gain here is
-    none worth a proof, if a gain worth one would have been seen. `name`: with the number it was made with."""
+    none worth a proof, if a gain worth one would have been seen. `name`: with the number it was made with;
+    `typed`: the job's own switch for it."""
     faster, could_see = _compared(told.pairs)
     name = name or told.name
     if told.trouble or faster is None or could_see is None:
-        return Screened(name, "open", faster, could_see, told.seen, told.trouble, told.seconds)
+        trouble = BY_SWITCH.format(typed) if typed and not told.seen else told.trouble or TOO_FEW
+        return Screened(name, "open", faster, could_see, told.seen, trouble, told.seconds)
     is_gain = faster.low > 1 and faster.ratio > 1 + LEAST_DIFFERENCE
     says: Says = "gain" if is_gain else "open" if faster.high > 1 + WORTH_IT else "no-gain"
     return Screened(name, says, faster, could_see, told.seen, "", told.seconds)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from findwall.model.switches.typed_switches import own_name
-from findwall.trial.arms_in_turn import ROUNDS, Outcome, Trial
+from findwall.trial.arms_in_turn import LONGER, ROUNDS, Outcome, Trial
 from findwall.trial.arms_judged import Evidence
 from findwall.trial.judge import Attempt, bare
 from findwall.trial.screened import Screened
@@ -140,7 +140,28 @@ class _Way:
         best = [one for one in stacks if self._is_a_way_to(stacks[0].fixes, one.fixes)][:MOST_STACKS]
         singles = self._one_way_each([one for one in rest if len(one.fixes) == 1])
         chosen = [one.fixes for one in (*best, *singles)][: max(AT_ONCE - len(together), 0)]
-        return [*together, *(one for one in rest if one.fixes in chosen)]
+        wanted = [*together, *(one for one in rest if one.fixes in chosen)]
+        return self._quick_first(wanted, free, view)
+
+    def _quick_first(self, wanted: list[Candidate], free: list[Candidate], view: View) -> list[Candidate]:
+        """Where some of those start slowly, as what compiles does, the best that does not goes before them:
+        nobody knows whether they come to an end in time."""
+        if not any(map(self._is_slow, wanted)):
+            return wanted
+        quick = [one for one in free if not self._is_slow(one)]
+        quick = [*self._together({one.fixes[0]: one for one in quick if len(one.fixes) == 1}), *quick]
+        best = max(quick, key=lambda one: self._gain(one, view), default=None)
+        if best is None or self._gain(best, view) <= 0:
+            return wanted
+        return [best, *(one for one in wanted if one.fixes != best.fixes)]
+
+    def _is_slow(self, one: Candidate) -> bool:
+        return self._takes_s(self._with(one)) > LONGER * self._takes_s(self.found.stack)
+
+    def _takes_s(self, stack: Stack) -> float:
+        """Seconds of a process; all alike where no budget ends them."""
+        left_s = self._spare([])
+        return 1.0 if isinf(left_s) else left_s - self._spare([stack])
 
     def _without_idle(self, view: View) -> list[Candidate]:
         """Without fixes that cannot be made here, or were screened and gave nothing: the rest of a stack is
@@ -228,7 +249,10 @@ class _Way:
         arms += [()] if not found.stages else []
         found.untried, found.short_s = [], 0.0
         tops, doubts = [], []
-        for one in sorted(todo.tops, key=lambda one: self._promise(one, view), reverse=True):
+        slow = [self._is_slow(one) for one in todo.tops]
+        first = int(any(slow) and not slow[0])
+        rest = sorted(todo.tops[first:], key=lambda one: self._promise(one, view), reverse=True)
+        for one in (*todo.tops[:first], *rest):
             spare_s = self._spare([*arms, self._with(one)] * LEAST_SAMPLES)
             if spare_s < 0:
                 found.short_s = found.short_s or -spare_s
@@ -237,20 +261,21 @@ class _Way:
             tops.append(one.fixes)
             arms.append(self._with(one))
         for name in todo.doubts:
-            rest = tuple(one for one in base if one != name)
-            if self._spare([*arms, rest] * LEAST_SAMPLES) >= 0:
+            without = tuple(one for one in base if one != name)
+            if self._spare([*arms, without] * LEAST_SAMPLES) >= 0:
                 doubts.append(name)
-                arms.append(rest)
+                arms.append(without)
         return _Todo([one for one in todo.tops if one.fixes in tops], doubts)
 
     def _promise(self, one: Candidate, view: View) -> float:
-        """The share of the step that it is said to take away, times how likely it takes any, per second of a
-        process: by a screening where there was one, else by the prediction."""
-        left_s = self._spare([])
-        seconds = 1.0 if isinf(left_s) else (left_s - self._spare([self._with(one)])) or 1.0
+        """What it is said to gain per second of a process."""
+        return self._gain(one, view) / (self._takes_s(self._with(one)) or 1.0)
+
+    def _gain(self, one: Candidate, view: View) -> float:
+        """The share of the step that it is said to take away, times how likely it takes any: by a screening
+        where there was one, else by the prediction."""
         if self._is_gain(one.fixes):
-            gain = 1.0 - 1.0 / prod(self._screened[own_name(name)].ratio for name in one.fixes)
-            return gain / seconds
+            return 1.0 - 1.0 / prod(self._screened[own_name(name)].ratio for name in one.fixes)
         low, mid, high = one.predicted.low, one.predicted.mid, one.predicted.high
         step = view.step_ms or 0.0
         if mid is None or step <= 0:
@@ -258,7 +283,7 @@ class _Way:
         chance = 1.0
         if low is not None and high is not None and high > low:
             chance = max(min((step - low) / (high - low), 1.0), 0.0)
-        return (1.0 - mid / step) * chance / seconds
+        return (1.0 - mid / step) * chance
 
     def _stage(self, todo: _Todo) -> tuple[list[Attempt], str]:
         """Every candidate on top of the stack, and the stack without what is in doubt, beside the plain job;
@@ -276,11 +301,12 @@ class _Way:
         evidence.note_trial(trial, arms)
         found.noise, found.plain_ms = evidence.noise, evidence.plain_ms
         left = {name: one for name, one in tops.items() if not trial.arms[name].samples}
-        found.untried += [one for name, one in left.items() if not evidence.is_spared(trial, arms, name)]
+        late = [one for name, one in left.items() if not evidence.is_spared(trial, arms, name)]
+        found.untried += late
         tops = {name: one for name, one in tops.items() if trial.arms[name].samples}
         lacks = {name: one for name, one in lacks.items() if trial.arms[name].samples}
         made = {name: evidence.on_top(one, self._with(one), trial, name, below) for name, one in tops.items()}
-        self._tried |= {one.fixes for one in todo.tops}
+        self._tried |= {one.fixes for one in todo.tops if one not in late}
         removed = self._removed(lacks, trial, below)
         for name, attempt in made.items():
             self._note(tops[name], attempt, trial.arms[name])

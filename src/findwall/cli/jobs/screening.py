@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -28,10 +28,13 @@ class Screenings:
         """`so_far`: what a line about what is done next begins with."""
         self._arm, self._tell, self._so_far = arm, say, so_far
         self._is_over = False  # the job has what no fix may be switched beside
+        self.compiles_s = COMPILED_S  # that one took, or takes as a rule
 
-    def of(self, fixes: Sequence[str], stack: Stack, left_s: float) -> list[Screened]:
+    def of(
+        self, fixes: Sequence[str], stack: Stack, left_s: float, typed: Mapping[str, str] | None = None
+    ) -> list[Screened]:
         """Those of the fixes that can be, in as many processes as the job needs for it: it may be short, or
-        fail with one of them. `left_s`: what they may take."""
+        fail with one of them. `left_s`: what they may take; `typed`: the job's own switches, by fix."""
         waiting, found = _live(fixes), list[Screened]()
         while len(waiting) >= (FEWEST if not found else 1) and not self._is_over:
             if _takes_s(waiting) > left_s:
@@ -46,8 +49,10 @@ class Screenings:
             for one in told.fixes:
                 name = next(name for name in waiting if bare(name) == one.name)
                 waiting.remove(name)
-                found.append(replace(screened(one, name), base=stack))
+                found.append(replace(screened(one, name, (typed or {}).get(name, "")), base=stack))
                 self._tell(f"  {_words(found[-1])}")
+                if found[-1].faster is not None and compiling((name,)):
+                    self.compiles_s = one.seconds
         return found
 
     def _told(self, fixes: Sequence[str], stack: Stack, left_s: float) -> tuple[Screening | None, float]:
@@ -80,8 +85,15 @@ def _takes_s(fixes: Sequence[str]) -> float:
     return sum(EACH_S + COMPILED_S * known[bare(name)].compiles for name in fixes)
 
 
+def compiling(stack: Stack) -> Stack:
+    """What of a stack compiles when the job starts."""
+    from findwall.fixes import all_fixes
+
+    return tuple(name for name in stack if all_fixes()[bare(name)].compiles)
+
+
 def _words(one: Screened) -> str:
     if one.faster is None or one.trouble:
-        return f"{one.fix}: {one.trouble or 'too few steps to tell'}"
+        return f"{one.fix}: {one.trouble}"
     low, mid, high = (f"{value:.2f}" for value in (one.faster.low, one.faster.ratio, one.faster.high))
     return f"{one.fix}: {mid}× ({low}–{high}) while the job ran"

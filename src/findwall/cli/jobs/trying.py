@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import count
+from itertools import chain, count
 from math import inf
 from pathlib import Path
 from statistics import median
@@ -29,7 +29,7 @@ from findwall.cli.jobs.looking import (
     warn,
     written,
 )
-from findwall.cli.jobs.screening import Screenings
+from findwall.cli.jobs.screening import Screenings, compiling
 from findwall.cli.jobs.what_to_try import rivals, stand_ins, view_of
 from findwall.errors import FindwallError
 from findwall.model.applied import Applied
@@ -37,7 +37,7 @@ from findwall.model.arms import SEED, SINCE
 from findwall.model.diagnosis import Diagnosis
 from findwall.model.series import Series
 from findwall.model.switches.program_options import Option
-from findwall.model.switches.typed_switches import is_by_switch, own_name, switched_on
+from findwall.model.switches.typed_switches import is_by_switch, own_name, switched_on, typed_of
 from findwall.trial.arms_in_turn import PROCESS_S, ROUNDS, Arm, Plan, Sample, Trial, run_trial, step_in_report
 from findwall.trial.process_groups import is_piped_to
 from findwall.trial.screened import Screened
@@ -150,8 +150,10 @@ class _Trying:
         self._writes: list[str] = []
         self._has_warned = False
         self._took: dict[Stack, list[float]] = {}  # seconds of the processes that went through
+        self._gave_up: dict[Stack, float] = {}  # seconds after which others were, with what they add to those
         self._look_s = 0.0  # what the first look took
         self._options: list[Option] = []  # that the job's program takes
+        self._typed: dict[str, str] = {}  # those of them that make a fix, as they are typed; else empty
         self._screenings = Screenings(
             lambda name, stack, fixes: _arm(job, name, stack, fixes), say, self._so_far
         )
@@ -189,7 +191,9 @@ class _Trying:
             self._look_s = self.spent_s
             self._options = declared(job.folder)
             self.looks[stack] = self._with_ceilings(seen)
-        return view_of(self.looks[stack], job.numerics, job.only, self._options, job.arguments)
+        view = view_of(self.looks[stack], job.numerics, job.only, self._options, job.arguments)
+        self._typed |= {own_name(name): typed_of(name) for one in view.candidates for name in one.switched}
+        return view
 
     def _so_far(self) -> str:
         """Where the job stands, at the head of what is done next."""
@@ -209,17 +213,17 @@ class _Trying:
         if (self.looks[()].source.ranks or 1) > 1:
             return []
         self._warn()
-        return self._screenings.of(fixes, stack, min(left_s, PROCESS_S))
+        return self._screenings.of(fixes, stack, min(left_s, PROCESS_S), self._typed)
 
     def _takes_s(self, stack: Stack) -> float:
         """As long as the longest that has made some of it, in this or another way: what compiles, compiles
-        again."""
-        alike = [
-            median(took)
-            for made, took in self._took.items()
-            if all(name in stack or rivals(stack, name) for name in made)
-        ]
-        return max(alike, default=self._look_s / LOOK_IS)
+        again. Where none of those compiled, that comes on top. What was given up takes longer yet."""
+        alike = {made: median(took) for made, took in self._took.items() if _holds(stack, made)}
+        takes_s = max(alike.values(), default=self._look_s / LOOK_IS)
+        if not any(map(compiling, alike)):
+            takes_s += self._screenings.compiles_s * bool(compiling(stack))
+        longer = [s for part, s in self._gave_up.items() if _holds(stack, part)]
+        return max([takes_s, *longer])
 
     def _with_ceilings(self, seen: Diagnosis) -> Diagnosis:
         """Where nobody measured this CPU yet: that first, if there is time for a trial after it. What was
@@ -258,16 +262,42 @@ class _Trying:
             takes = f"about {_time(about)}{_of(left, about)}"
             say(f"{self._so_far()}trying {names} beside the plain job, in turn: {takes}")
         made = [_arm(job, name, stack) for name, stack in arms.items()]
-        trial = run_trial(made, _plan(job, left, settled, say))
+        trial = run_trial(made, self._plan(arms, left, settled))
         for name, stack in arms.items():
-            took = [one.seconds for one in trial.arms[name].samples if one.step_ms is not None]
             if (step_ms := trial.arms[name].median_ms) is not None:
                 self._steps[stack] = step_ms
-            if took:
-                self._took.setdefault(stack, []).extend(took)
             if reports := trial.arms[name].reports:
                 self.told[stack] = reports[0].applied
         return trial
+
+    def _plan(self, arms: dict[str, Stack], left_s: float, settled: Settled) -> Plan:
+        def tell(name: str, sample: Sample) -> None:
+            self._note_time(arms[name], sample)
+            told = f"{sample.step_ms:.3g} ms per step" if sample.failure is None else sample.failure.trouble
+            self._say(f"  {name}: {told} ({sample.seconds:.0f} s)")
+
+        return Plan(
+            rounds=MORE_ROUNDS * self._job.rounds,
+            deadline_s=left_s,
+            read=step_in_report,
+            tell=tell,
+            settled=settled,
+            takes_s=lambda name: self._takes_s(arms[name]),
+        )
+
+    def _note_time(self, stack: Stack, sample: Sample) -> None:
+        """Of one that was given up, what went through without the rest is not to blame."""
+        if sample.failure is None:
+            self._took.setdefault(stack, []).append(sample.seconds)
+        elif sample.failure.trouble == "timed-out":
+            through = set(chain.from_iterable(self._took))
+            part = tuple(name for name in stack if name not in through) or stack
+            self._gave_up[part] = max(sample.seconds, self._gave_up.get(part, 0.0))
+
+
+def _holds(stack: Stack, part: Stack) -> bool:
+    """Whether all of a part is made in a stack, in this or another way."""
+    return all(name in stack or rivals(stack, name) for name in part)
 
 
 def _time(seconds: float) -> str:
@@ -323,15 +353,6 @@ def _arm(job: Job, name: str, stack: Stack, screened: Sequence[str] = ()) -> Arm
     env = {**job.env, SINCE: str(time.time()), **({SEED: OTHER_SEED} if name == AGAIN else {})}
     how = ("--no-trace", *steps, *_given("--screen", screened))
     return Arm(name, job.command(stack, *how), env, job.cwd)
-
-
-def _plan(job: Job, left_s: float, settled: Settled, say: Say) -> Plan:
-    def tell(name: str, sample: Sample) -> None:
-        told = f"{sample.step_ms:.3g} ms per step" if sample.failure is None else sample.failure.trouble
-        say(f"  {name}: {told} ({sample.seconds:.0f} s)")
-
-    most = MORE_ROUNDS * job.rounds
-    return Plan(rounds=most, deadline_s=left_s, read=step_in_report, tell=tell, settled=settled)
 
 
 def _diagnosis(job: Job, stack: Stack, writes: list[str], left_s: float = inf) -> Diagnosis:

@@ -45,7 +45,7 @@ def _line(one: ScreenedTrial, wide: int) -> str:
     on = f" (on top of {one.base})" if one.base else ""
     low, mid, high = one.speedup.low, one.speedup.mid, one.speedup.high
     if mid is None or low is None or high is None or not one.took_effect:
-        return f"{one.fix:{wide}}  {one.why or 'too few steps to tell'}{on}"
+        return f"{one.fix:{wide}}  {one.why}{on}"
     least = f"; it would have shown a gain of {format_share(one.could_see)}" if one.says == "no-gain" else ""
     open_still = f"; open: {one.why}" if one.says == "open" else ""
     return f"{one.fix:{wide}}  {mid:.2f}× ({low:.2f}–{high:.2f}){least}{open_still}{on}"
