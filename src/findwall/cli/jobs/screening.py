@@ -28,7 +28,7 @@ class Screenings:
         """`so_far`: what a line about what is done next begins with."""
         self._arm, self._tell, self._so_far = arm, say, so_far
         self._is_over = False  # the job has what no fix may be switched beside
-        self.compiles_s = COMPILED_S  # that one took, or takes as a rule
+        self.compiles_s: float | None = None  # that one took
 
     def of(
         self, fixes: Sequence[str], stack: Stack, left_s: float, typed: Mapping[str, str] | None = None

@@ -29,7 +29,7 @@ from findwall.cli.jobs.looking import (
     warn,
     written,
 )
-from findwall.cli.jobs.screening import Screenings, compiling
+from findwall.cli.jobs.screening import COMPILED_S, Screenings, compiling
 from findwall.cli.jobs.what_to_try import rivals, stand_ins, view_of
 from findwall.errors import FindwallError
 from findwall.model.applied import Applied
@@ -38,7 +38,17 @@ from findwall.model.diagnosis import Diagnosis
 from findwall.model.series import Series
 from findwall.model.switches.program_options import Option
 from findwall.model.switches.typed_switches import is_by_switch, own_name, switched_on, typed_of
-from findwall.trial.arms_in_turn import PROCESS_S, ROUNDS, Arm, Plan, Sample, Trial, run_trial, step_in_report
+from findwall.trial.arms_in_turn import (
+    PROCESS_S,
+    ROUNDS,
+    SLOWER,
+    Arm,
+    Plan,
+    Sample,
+    Trial,
+    run_trial,
+    step_in_report,
+)
 from findwall.trial.process_groups import is_piped_to
 from findwall.trial.screened import Screened
 from findwall.trial.search import Settled, search
@@ -217,11 +227,13 @@ class _Trying:
 
     def _takes_s(self, stack: Stack) -> float:
         """As long as the longest that has made some of it, in this or another way: what compiles, compiles
-        again. Where none of those compiled, that comes on top. What was given up takes longer yet."""
+        again. Where none of those compiled, that comes on top: what a screening saw, or a guess, longer for a
+        longer job. What was given up takes longer yet."""
         alike = {made: median(took) for made, took in self._took.items() if _holds(stack, made)}
         takes_s = max(alike.values(), default=self._look_s / LOOK_IS)
-        if not any(map(compiling, alike)):
-            takes_s += self._screenings.compiles_s * bool(compiling(stack))
+        if compiling(stack) and not any(map(compiling, alike)):
+            seen_s = self._screenings.compiles_s
+            takes_s += min(COMPILED_S, SLOWER * takes_s) if seen_s is None else seen_s
         longer = [s for part, s in self._gave_up.items() if _holds(stack, part)]
         return max([takes_s, *longer])
 
