@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from msgspec.structs import replace
 
-from findwall.causes import budget
 from findwall.causes.bandwidth import memory_roof
 from findwall.facts.facts import Facts
-from findwall.replay.curves import Curve, curves
 from sketch import KERNELS, Drawn, facts_of, sketch
 from speaking import in_words
 
@@ -86,13 +83,7 @@ def transforming(dtype: str = "c10::complex<float>") -> Facts:
     return facts_of(sketch("oo   oo   oo   ", "fffmmfffmmfffmm", "|    |    |    ", kernels=drawn, us=800))
 
 
-def test_a_library_is_held_against_what_its_kernels_reach(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody has a faster transform, and no compiler writes passes over complex numbers."""
-    before = transforming()
-    assert before.spent_ms("slow-kernels") > 3.9 and before.spent_ms("unfused-pointwise") == 0
-    found = {"fft": Curve((10.0, 1000.0), (0.3, 0.63)), "complex": Curve((10.0, 1000.0), (0.3, 0.7))}
-    monkeypatch.setattr(budget, "curves", lambda: replace(curves(), classes={**curves().classes, **found}))
+def test_no_compiler_writes_passes_over_complex_numbers() -> None:
     facts = transforming()
-    assert facts.spent_ms("memory-roof") == pytest.approx(before.spent_ms("slow-kernels"))
-    assert facts.recoverable().of(("slow-kernels", "memory-roof")) == pytest.approx(0, abs=1.0)
+    assert facts.spent_ms("slow-kernels") > 3.9 and facts.spent_ms("unfused-pointwise") == 0
     assert transforming("float").spent_ms("unfused-pointwise") > 0

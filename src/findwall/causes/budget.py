@@ -23,7 +23,6 @@ from findwall.model.causes import UNKNOWN, cause_index
 from findwall.model.events import Bool, Kind, Timeline
 from findwall.model.intervals import EMPTY, F64, I64, union
 from findwall.model.machine import Ceilings
-from findwall.replay.curves import curves
 from findwall.step.call_names import is_point_to_point
 from findwall.step.links import BETWEEN_DEVICES, DOWNLOAD, UPLOAD
 from findwall.step.step_facts import Links, Queue
@@ -55,7 +54,6 @@ SMALL_MESSAGE_BYTES = 1 << 20
 LONGEST_LATENCY_NS = 1_000_000
 
 FUSED = re.compile("fused", re.IGNORECASE)  # kernels of an optimizer that goes through memory once
-FOURIER = re.compile(r"^aten::_fft_(?:r2c|c2c|c2r)$")
 _OF_SERVERS = re.compile(f"^(?:{'|'.join(SERVERS)})::")
 
 
@@ -109,18 +107,6 @@ class Rows(msgspec.Struct, frozen=True, dict=True):
     def whole(self) -> Bool:
         """Passes over complex numbers: in no chain, as no compiler writes them."""
         return self.is_class("pointwise") & on_complex(self.timeline, self.op)
-
-    @cached_property
-    def as_such_reach(self) -> F64:
-        """The floor, but of ops that are a library's alone what its kernels reach, where that was measured:
-        no fix makes them faster than all of their kind."""
-        found: F64 = self.floor.copy()
-        of_libraries = {"fft": ops_named(self.timeline, self.op, FOURIER), "complex": self.whole}
-        for curve, mine in of_libraries.items():
-            if mine.any() and curve in curves().classes:
-                mine = mine & (found > 0)
-                found[mine] = np.minimum(curves().likely_ns(curve, found[mine]), self.duration[mine])
-        return found
 
     @cached_property
     def kind(self) -> NDArray[np.uint8]:
@@ -255,7 +241,7 @@ def _plain(rows: Rows) -> Iterator[Claim]:
         yield rows.is_class(*MATRIX_CLASSES) & rows.bound(bound), found, rows.floor
     modelled = rows.is_class(*CHAIN_CLASSES) | (rows.is_class("other") & rows.of(rows.kernels.modelled))
     modelled |= rows.whole
-    yield modelled, "memory-roof", rows.as_such_reach
+    yield modelled, "memory-roof", rows.floor
 
 
 # The strongest first: nothing that a claim has taken goes to a later one.

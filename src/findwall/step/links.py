@@ -297,9 +297,8 @@ def recording(timeline: Timeline, links: Links) -> Bool:
     """Ops under the engine that record themselves for a later backward."""
     events = timeline.events
     engine = timeline.named(ENGINE_RANGE)[events.name]
-    node = (links.parent >= 0) & engine[
-        np.maximum(links.parent, 0)
-    ]  # its own row, directly under the engine's
+    # A node's own row lies right under the engine's range.
+    node = (links.parent >= 0) & engine[np.maximum(links.parent, 0)]
     found: Bool = events.is_kind(Kind.OP) & links.backward & (events.sequence >= 0) & ~engine
     return found & ~node & ~timeline.named(_KEEPS)[events.name]
 
