@@ -111,6 +111,7 @@ def _told(flow: Flow) -> dict[int, tuple[float, int]]:
             for link in reads.tolist():
                 region = observed.regions[int(observed.region[flow.use[link]])]
                 numbers = math.prod(length for _, length in region.dims)
-                found[int(flow.storage[link])] = int(some) / max(int(drawn), 1), numbers
+                # None met is no zero: one in as many as were drawn may be.
+                found[int(flow.storage[link])] = max(int(some), 1) / max(int(drawn), 1), numbers
     written = set(flow.written.tolist())
     return {storage: one for storage, one in found.items() if storage not in written}
